@@ -1,0 +1,119 @@
+"""Chance, keyed per row.
+
+A row of a batch owns a key, and everything random about that row is a pure function of it: the same row gets the same
+draws alone, in a batch of a thousand, on another device. `torch.Generator` cannot do that without one generator (and
+one Python loop) per row, so the draws come from SplitMix64, a counter-based hash of a few integer operations.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def _signed(bits: int) -> int:
+    """The 64-bit pattern `bits` as the signed integer that torch stores."""
+    return bits - (1 << 64) if bits >= 1 << 63 else bits
+
+
+GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MIX_1 = _signed(0xBF58476D1CE4E5B9)
+_MIX_2 = _signed(0x94D049BB133111EB)
+
+
+_64_BITS = (1 << 64) - 1
+
+
+def _mix_integer(z: int) -> int:
+    """`_mix` of one Python integer (of which the lowest 64 bits count), offset so that zero moves too."""
+    z = (z + GOLDEN) & _64_BITS
+    z = ((z ^ (z >> 30)) * _MIX_1) & _64_BITS
+    z = ((z ^ (z >> 27)) * _MIX_2) & _64_BITS
+    return z ^ (z >> 31)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical right shift (torch's `>>` repeats the sign bit)."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser: a bijection of 64 bits in which every input bit moves every output bit."""
+    z = (z ^ _shift(z, 30)) * _MIX_1
+    z = (z ^ _shift(z, 27)) * _MIX_2
+    return z ^ _shift(z, 31)
+
+
+@dataclass(frozen=True)
+class Rng:
+    """One key per row of a batch; `key` has the shape of the batch."""
+
+    key: Tensor  # int64 [*batch]
+
+    def __post_init__(self) -> None:
+        if self.key.dtype != torch.int64:
+            raise TypeError(f"an Rng needs int64 keys, found {self.key.dtype}; make one with Rng.of(seed, ...)")
+
+    @staticmethod
+    def of(seed: int, *ids: Tensor | int, batch: Sequence[int] = (), device: torch.device | str = "cpu") -> Rng:
+        """Keys from a seed and whatever names a row, e.g. `Rng.of(seed, episodes, plan_numbers)`.
+
+        Tensors among `ids` give the batch its shape. `batch=(n, ...)` instead numbers the rows 0, 1, … by itself.
+        """
+        rng = Rng(torch.full((), _signed(_mix_integer(seed)), dtype=torch.int64, device=device))
+        if batch:
+            rng = rng.fold(torch.arange(math.prod(batch), device=device).reshape(tuple(batch)))
+        return rng.fold(*ids)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.key.shape
+
+    def fold(self, *data: Tensor | int | str) -> Rng:
+        """New keys, independent of these, that differ wherever `data` differs."""
+        key = self.key
+        constant = 0
+        for item in data:
+            if isinstance(item, Tensor):
+                key = _mix(key ^ _mix(item.to(torch.int64) + GOLDEN))
+            else:  # plain names and numbers are gathered in Python, which saves a dozen tensor operations each
+                constant = _mix_integer(constant ^ (zlib.crc32(item.encode()) if isinstance(item, str) else item))
+        return Rng(_mix(key ^ _signed(constant)))
+
+    def __getitem__(self, rows: Tensor | slice | int) -> Rng:
+        return Rng(self.key[rows])
+
+    def uniform(self, shape: Sequence[int] = (), dtype: torch.dtype = torch.float32) -> Tensor:
+        """Draws from [0, 1) of shape [*batch, *shape]; the same key always gives the same draws."""
+        counter = torch.arange(1, math.prod(shape) + 1, device=self.key.device) * GOLDEN
+        z = _mix(self.key[..., None] + counter).reshape((*self.key.shape, *shape))
+        if dtype == torch.float64:
+            return _shift(z, 11).to(torch.float64) * 2.0**-53
+        return _shift(z, 40).to(torch.float32) * 2.0**-24
+
+    def integers(self, size: int, shape: Sequence[int] = ()) -> Tensor:
+        """Draws from {0, …, size − 1} of shape [*batch, *shape], int64."""
+        draws = (self.uniform(shape, torch.float64) * size).to(torch.int64)
+        return draws.clamp_(max=size - 1)
+
+    def categorical(self, weights: Tensor) -> Tensor:
+        """One draw per last axis of `weights` [*batch, *event, S], in proportion to them; int64 [*batch, *event]."""
+        return categorical(weights, self.uniform(weights.shape[self.key.ndim : -1], weights.dtype))
+
+
+def categorical(weights: Tensor, u: Tensor) -> Tensor:
+    """The token that each u in [0, 1) falls on, [...], if tokens take up space in proportion to `weights` [..., S].
+
+    By inversion, one uniform number per draw: S of them, as the Gumbel trick needs, would cost more than the draw.
+    A weight of zero is never drawn.
+    """
+    ladder = weights.cumsum(-1)
+    total = ladder[..., -1:]
+    # Rounding may lift u · total to the total itself, past the last token of positive weight.
+    target = torch.minimum(u[..., None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(ladder, target, right=True).squeeze(-1)

@@ -1,0 +1,326 @@
+"""Algorithm 2: run the denoising backwards, from noise to a plan. One loop, handed its parts.
+
+    sample(path, logits, x_0, rng, steps=10, order=Order.NEAR_TO_FAR, temperature=0.3)
+
+The *order* says which positions jump when. `random` is the continuous-time Markov chain of the paper: every position
+jumps by itself at the rate of R_t. The others keep the chain's timetable — after the step to t, a share kappa(t) of
+every stream is settled — but choose who is next: the surest positions, those with the widest margin, or the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from genplan.flow.checks import check_finite, check_logits, check_masks, check_tokens
+from genplan.flow.energy import Logits, plan_energy
+from genplan.flow.masks import Masks, mask_of, per_row
+from genplan.flow.path import Path, Source, Tokens
+from genplan.flow.rates import transition
+from genplan.flow.rng import Rng, categorical
+
+
+class Order(StrEnum):
+    RANDOM = "random"  # the Markov chain itself
+    CONFIDENCE = "confidence"  # the largest probability first
+    MARGIN = "margin"  # the largest gap between the two largest probabilities first
+    NEAR_TO_FAR = "near-to-far"  # the earliest step of the plan first (the first axis of an event is time)
+
+
+class Posterior(StrEnum):
+    """How p(x_1 | x_t) enters a step of the Markov chain. Rates are linear in it, so one step has the same law."""
+
+    MEAN = "mean"  # rates averaged exactly over x_1
+    DRAW = "draw"  # one x_1 drawn, its conditional rates used
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A plan taking shape: K network calls, K + 1 states."""
+
+    t: Tensor  # [K + 1]
+    tokens: Mapping[str, Tensor]  # [K + 1, *batch, *event]
+    predicted: Mapping[str, Tensor]  # [K, *batch, *event], the likeliest token at each call
+    confidence: Mapping[str, Tensor]  # [K, *batch, *event], its probability
+    energy: Tensor  # [K, *batch], −Σ log confidence over the energy's streams: falls as the plan settles
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What came out, and how sure of it the network was."""
+
+    tokens: dict[str, Tensor]  # [*batch, *event]; never MASK
+    log_probs: dict[str, Tensor]  # [*batch, *event]: log p(token | x_t) at the call that set it last; 0 where given
+    energy: Tensor  # [*batch], the paper's: −Σ log p(token | all noise), over the energy's streams
+    path_energy: Tensor  # [*batch], −log-probability of the denoising path under the chain that was run
+    num_calls: int
+    trace: Trace | None
+
+
+def sample(
+    path: Path,
+    logits: Logits,
+    x_0: Tokens,
+    rng: Rng,
+    *,
+    steps: int | Sequence[float] = 10,
+    order: Order | str = Order.RANDOM,
+    first: Sequence[str] = (),
+    temperature: float | Mapping[str, float] = 1.0,
+    top_p: float | Mapping[str, float] = 1.0,
+    eta: float = 0.0,
+    posterior: Posterior | str = Posterior.MEAN,
+    given: Masks | None = None,
+    valid: Masks | None = None,
+    energy_of: Sequence[str] | None = None,
+    keep_trace: bool = False,
+) -> Sample:
+    """Denoise x_0 to the end.
+
+    x_0          tokens at the first time of the grid, [*batch, *event]: `path.noise(...)`, with what is given put in
+    rng          keys [*batch]
+    steps        number of equal steps from 0 to 1, or the grid itself: rising times that end at 1. A grid that starts
+                 later refines a plan that is already half there
+    first        streams that settle wholly in the first step (only with an order that is not random)
+    temperature  of p(x_1 | x_t), for all streams or each; 0 takes the likeliest token
+    top_p        keep the likeliest tokens up to this total probability
+    eta          stochasticity: the rate at which settled tokens fall back to noise, to be drawn again
+    given        positions of x_0 that stay as they are
+    valid        positions that count in the energies
+    energy_of    streams whose energy is wanted (all by default; the paper: actions)
+    """
+    order, posterior = Order(order), Posterior(posterior)
+    check_tokens(path.sizes, x_0, rng.shape, num_special=int(path.source is Source.MASK))
+    check_masks(x_0, given, "given")
+    check_masks(x_0, valid, "valid")
+    grid = _grid(steps)
+    sharpness = {name: _Sharpness.of(name, temperature, top_p) for name in path.sizes}
+    if eta < 0:
+        raise ValueError(f"eta is {eta}, expected at least 0")
+    if unknown := set(first) - set(path.sizes):
+        raise ValueError(f"first names the streams {sorted(unknown)}, expected some of {sorted(path.sizes)}")
+    if first and order is Order.RANDOM:
+        raise ValueError(
+            f"first={list(first)} needs an order, found 'random': in the Markov chain all streams jump alike"
+        )
+
+    rows, device = rng.key.ndim, rng.key.device
+    energy_of = list(path.sizes if energy_of is None else energy_of)
+    fixed = {name: mask_of(given, name, x, False) for name, x in x_0.items()}
+    settled = {name: fixed[name] | _is_token(path, name, x) for name, x in x_0.items()}
+    for name, x in x_0.items():
+        if path.source is Source.MASK and bool((fixed[name] & (x == path.mask_token(name))).any()):
+            raise ValueError(f"stream '{name}' is MASK ({path.mask_token(name)}) where given, expected a token")
+
+    # All draws at once: making them step by step costs more than using them.
+    chance = {name: rng.fold(name).uniform((len(grid) - 1, *x.shape[rows:])) for name, x in x_0.items()}
+    x_t = dict(x_0)
+    log_probs = {name: torch.zeros(x.shape, device=device) for name, x in x_0.items()}
+    path_energy = torch.zeros(rng.shape, device=device)
+    history = _History(energy_of, rows, valid) if keep_trace else None
+    at_noise: Mapping[str, Tensor] | None = None
+    num_calls = 0
+
+    for k, (t, t_next) in enumerate(pairwise(grid)):
+        answer, log_z = _ask(path, logits, x_t, t, rng)
+        num_calls += 1
+        if t == 0:
+            at_noise = answer
+        if history is not None:
+            history.add(t, x_t, answer, log_z)
+        x_next = {}
+        for name, x in x_t.items():
+            u = chance[name].select(rows, k)
+            probs = sharpness[name](answer[name], log_z[name])
+            if order is Order.RANDOM:
+                if posterior is Posterior.DRAW:
+                    probs = _one_hot(rng.fold(name, "x_1", k).categorical(probs), probs)
+                step = _jump(path, name, x, probs, t, t_next, eta, fixed[name], u)
+            else:
+                share = 1.0 if name in first else float(path.schedule.kappa(torch.tensor(t_next, dtype=torch.float64)))
+                chosen = _next_in_line(order, answer[name], settled[name], fixed[name], share, rows)
+                step = _settle(x, probs, chosen, u)
+                settled[name] = settled[name] | chosen
+                if eta and t_next < 1:
+                    falls = rng.fold(name, "falls", k).uniform(x.shape[rows:]) < eta * (t_next - t)
+                    falls &= settled[name] & ~fixed[name] & ~chosen
+                    again = path.stream_noise(name, x.shape[rows:], rng.fold("again", k))
+                    step = step._replace(tokens=torch.where(falls, again, step.tokens))
+                    settled[name] = settled[name] & ~falls
+            path_energy = path_energy + per_row(step.nats, rows)
+            readable = step.tokens.clamp(max=path.sizes[name] - 1)  # MASK has no logit; it never stays to the end
+            log_p = answer[name].gather(-1, readable[..., None]).squeeze(-1) - log_z[name]
+            log_probs[name] = torch.where(step.is_set, log_p, log_probs[name])
+            x_next[name] = step.tokens
+        x_t = x_next
+
+    if at_noise is None:  # the grid began later: the paper's energy asks for one look at pure noise
+        noise = path.noise({name: x.shape[rows:] for name, x in x_t.items()}, rng.fold("energy"))
+        noise = {name: torch.where(fixed[name], x_t[name], x) for name, x in noise.items()}
+        at_noise, _ = _ask(path, logits, noise, 0.0, rng)
+        num_calls += 1
+    return Sample(
+        tokens=x_t,
+        log_probs=log_probs,
+        energy=plan_energy(at_noise, x_t, energy_of, rows, valid, given),
+        path_energy=path_energy,
+        num_calls=num_calls,
+        trace=history.trace(x_t) if history is not None else None,
+    )
+
+
+class _Step(NamedTuple):
+    """One stream, one step."""
+
+    tokens: Tensor  # [*batch, *event]
+    is_set: Tensor  # bool: drawn anew in this step
+    nats: Tensor  # −log-probability of what was drawn; 0 where nothing was
+
+
+def _ask(path: Path, logits: Logits, x_t: Tokens, t: float, rng: Rng) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One call of the network: its answer in at least float32, and the log-sum-exp of each position."""
+    answer = logits(x_t, torch.full(rng.shape, t, device=rng.key.device))
+    check_logits(path.sizes, answer, x_t)
+    wide = {name: a if a.dtype == torch.float64 else a.float() for name, a in answer.items()}
+    log_z = {name: a.logsumexp(-1) for name, a in wide.items()}
+    for name, z in log_z.items():
+        check_finite(name, z)
+    return wide, log_z
+
+
+def _jump(
+    path: Path,
+    name: str,
+    x: Tensor,
+    probs: Tensor,
+    t: float,
+    t_next: float,
+    eta: float,
+    fixed: Tensor,
+    u: Tensor,
+) -> _Step:
+    """One step of the Markov chain: every free position jumps by itself."""
+    now, then = (torch.full((1,) * x.ndim, time, dtype=probs.dtype, device=x.device) for time in (t, t_next))
+    law = transition(path, name, probs, x, now, then, eta)
+    tokens = torch.where(fixed, x, categorical(law, u))
+    nats = torch.where(fixed, 0.0, -law.gather(-1, tokens[..., None]).squeeze(-1).log())
+    is_set = ~fixed if path.source is Source.UNIFORM else tokens != x
+    return _Step(tokens, is_set, nats)
+
+
+def _settle(x: Tensor, probs: Tensor, chosen: Tensor, u: Tensor) -> _Step:
+    """The chosen positions become draws from p(x_1 | x_t); the others stay."""
+    proposal = categorical(probs, u)
+    nats = torch.where(chosen, -probs.gather(-1, proposal[..., None]).squeeze(-1).log(), 0.0)
+    return _Step(torch.where(chosen, proposal, x), chosen, nats)
+
+
+@dataclass(frozen=True)
+class _Sharpness:
+    """Temperature and top-p of one stream: logits -> probabilities to draw from."""
+
+    temperature: float
+    top_p: float
+
+    @staticmethod
+    def of(name: str, temperature: float | Mapping[str, float], top_p: float | Mapping[str, float]) -> _Sharpness:
+        heat = temperature.get(name, 1.0) if isinstance(temperature, Mapping) else temperature
+        nucleus = top_p.get(name, 1.0) if isinstance(top_p, Mapping) else top_p
+        if not heat >= 0:
+            raise ValueError(f"the temperature of '{name}' is {heat}, expected at least 0")
+        if not 0 < nucleus <= 1:
+            raise ValueError(f"the top_p of '{name}' is {nucleus}, expected more than 0 and at most 1")
+        return _Sharpness(heat, nucleus)
+
+    def __call__(self, logits: Tensor, log_z: Tensor) -> Tensor:
+        if self.temperature == 0:
+            return _one_hot(logits.argmax(-1), logits)
+        if self.temperature == 1:
+            probs = (logits - log_z[..., None]).exp_()
+        else:
+            probs = (logits / self.temperature).softmax(-1)
+        if self.top_p < 1:
+            ranked, index = probs.sort(-1, descending=True)
+            before = ranked.cumsum(-1) - ranked
+            ranked = ranked.masked_fill(before >= self.top_p, 0.0)  # the likeliest token always stays
+            probs = torch.zeros_like(probs).scatter_(-1, index, ranked)
+            probs = probs / probs.sum(-1, keepdim=True)
+        return probs
+
+
+class _History:
+    """Collects a Trace."""
+
+    def __init__(self, energy_of: Sequence[str], rows: int, valid: Masks | None) -> None:
+        self.energy_of, self.rows, self.valid = energy_of, rows, valid
+        self.t: list[float] = []
+        self.tokens: list[Tokens] = []
+        self.predicted: list[Tokens] = []
+        self.confidence: list[Mapping[str, Tensor]] = []
+        self.energy: list[Tensor] = []
+
+    def add(self, t: float, x_t: Tokens, answer: Mapping[str, Tensor], log_z: Mapping[str, Tensor]) -> None:
+        best = {name: a.max(-1) for name, a in answer.items()}
+        sure = {name: (best[name].values - log_z[name]).exp() for name in answer}
+        self.t.append(t)
+        self.tokens.append(dict(x_t))
+        self.predicted.append({name: b.indices for name, b in best.items()})
+        self.confidence.append(sure)
+        nats = [torch.where(mask_of(self.valid, n, x_t[n], True), -sure[n].log(), 0.0) for n in self.energy_of]
+        self.energy.append(torch.stack([per_row(n, self.rows) for n in nats]).sum(0))
+
+    def trace(self, final: Tokens) -> Trace:
+        states = [*self.tokens, final]
+        return Trace(
+            t=torch.tensor([*self.t, 1.0]),
+            tokens={name: torch.stack([s[name] for s in states]) for name in final},
+            predicted={name: torch.stack([p[name] for p in self.predicted]) for name in final},
+            confidence={name: torch.stack([c[name] for c in self.confidence]) for name in final},
+            energy=torch.stack(self.energy),
+        )
+
+
+def _grid(steps: int | Sequence[float]) -> list[float]:
+    if isinstance(steps, int):
+        if steps < 1:
+            raise ValueError(f"steps is {steps}, expected at least 1")
+        return [k / steps for k in range(steps + 1)]
+    grid = [float(t) for t in steps]
+    rises = all(a < b for a, b in pairwise(grid))
+    if len(grid) < 2 or not rises or grid[0] < 0 or grid[-1] != 1:
+        raise ValueError(f"the step grid is {grid}, expected at least 2 rising times between 0 and 1 that end at 1")
+    return grid
+
+
+def _next_in_line(order: Order, logits: Tensor, settled: Tensor, fixed: Tensor, share: float, rows: int) -> Tensor:
+    """The positions that settle now, so that `share` of each row's free ones are settled; bool like `settled`."""
+    if order is Order.NEAR_TO_FAR:
+        event = settled.shape[rows:]
+        steps = torch.arange(event[0], device=settled.device, dtype=torch.float32)
+        score = -steps.reshape(-1, *(1 for _ in event[1:])).expand(settled.shape)
+    else:
+        top = logits.softmax(-1).topk(2, -1).values
+        score = top[..., 0] - (top[..., 1] if order is Order.MARGIN else 0)
+    score = torch.where(settled, -torch.inf, score).flatten(rows)
+    num_free = (~fixed).flatten(rows).sum(-1)
+    num_settled = (settled & ~fixed).flatten(rows).sum(-1)
+    # Rounded up: a step that settles nothing wastes a network call. The margin keeps 0.3 · 10 from becoming 4.
+    due = (torch.ceil(share * num_free - 1e-4).long() - num_settled).clamp(min=0)
+    place = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    chosen: Tensor = ((place < due[..., None]) & ~settled.flatten(rows)).reshape(settled.shape)
+    return chosen
+
+
+def _is_token(path: Path, name: str, x: Tensor) -> Tensor:
+    """Already settled at the start: what is not MASK. Uniform noise looks like any token, so nothing is."""
+    return x != path.mask_token(name) if path.source is Source.MASK else torch.zeros_like(x, dtype=torch.bool)
+
+
+def _one_hot(x: Tensor, like: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(x, like.shape[-1]).to(like.dtype)
