@@ -9,6 +9,7 @@ from functools import partial
 
 def toy() -> int:
     """Learn a problem with a known answer in seconds, with both noise sources, and judge the samples."""
+    import torch
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Table
@@ -16,6 +17,7 @@ def toy() -> int:
     from genplan import toy as problem
     from genplan.flow import Source
 
+    torch.set_num_threads(1)  # on operations this small, a second thread costs more than it gives
     console = Console()
     console.print("Three moves of a walker on a ring: 27 plans, each with a known chance. Training on samples alone.")
     table = Table("source", "possible plans", "distance to the law", "as many true draws", "trained in", "verdict")
