@@ -19,7 +19,7 @@ STAMP = VENV / "setup.stamp"
 OLDEST = (3, 11)
 EXTRAS = "test"
 NO_NETWORK = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "Name or service not known", "ProxyError",
-              "Temporary failure in name resolution", "Network is unreachable", "Max retries exceeded")  # fmt: skip
+              "Temporary failure in name resolution", "Network is unreachable", "Max retries exceeded", "from versions: none")  # fmt: skip
 
 
 def stop(message):
