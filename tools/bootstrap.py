@@ -18,8 +18,17 @@ LOG = VENV / "setup.log"
 STAMP = VENV / "setup.stamp"
 OLDEST = (3, 11)
 EXTRAS = "test"
-NO_NETWORK = ("NewConnectionError", "ConnectTimeout", "ReadTimeout", "Name or service not known", "ProxyError",
-              "Temporary failure in name resolution", "Network is unreachable", "Max retries exceeded", "from versions: none")  # fmt: skip
+NO_NETWORK = (
+    "NewConnectionError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ProxyError",
+    "Name or service not known",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "Max retries exceeded",
+    "from versions: none",  # of packages known to exist: the index did not answer
+)
 
 
 def stop(message):
