@@ -2,59 +2,156 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
 
 
 def toy() -> int:
     """Learn a problem with a known answer in seconds, with both noise sources, and judge the samples."""
     import torch
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Table
 
     from genplan import toy as problem
     from genplan.flow import Source
+    from genplan.show import progress
 
     torch.set_num_threads(1)  # on operations this small, a second thread costs more than it gives
     console = Console()
     console.print("Three moves of a walker on a ring: 27 plans, each with a known chance. Training on samples alone.")
     table = Table("source", "possible plans", "distance to the law", "as many true draws", "trained in", "verdict")
     passed = True
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        for source in Source:
-            task = progress.add_task(f"training, {source} source", total=problem.STEPS)
-            verdict = problem.run(source, tick=partial(progress.advance, task))
-            passed &= verdict.passed
-            table.add_row(
-                str(verdict.source),
-                f"{verdict.possible:.1%}",
-                f"{verdict.distance:.3f}",
-                f"{verdict.chance_distance:.3f}",
-                f"{verdict.seconds:.1f} s",
-                "[green]learnt[/]" if verdict.passed else "[red]not learnt[/]",
-            )
+    for source in Source:
+        with progress(console, f"training, {source} source", problem.STEPS, "steps") as tick:
+            verdict = problem.run(source, tick=partial(tick, 1))
+        passed &= verdict.passed
+        table.add_row(
+            str(verdict.source),
+            f"{verdict.possible:.1%}",
+            f"{verdict.distance:.3f}",
+            f"{verdict.chance_distance:.3f}",
+            f"{verdict.seconds:.1f} s",
+            "[green]learnt[/]" if verdict.passed else "[red]not learnt[/]",
+        )
     console.print(table)
     return 0 if passed else 1
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"toy": toy}
+def tasks(gallery: Path | None = None) -> int:
+    """List the paper's tasks and settings.
+
+    Args:
+        gallery: Write a picture of all worlds to this file (png, pdf or svg) as well.
+    """
+    from rich.console import Console
+
+    from genplan import show
+
+    console = Console()
+    console.print(show.worlds_table(), show.rows_table())
+    if gallery is not None:
+        show.gallery(gallery)
+        console.print(f"gallery written to {gallery}")
+    return 0
+
+
+def demos(
+    task: Annotated[str, tyro.conf.Positional],
+    episodes: int = 1000,
+    expert: str = "bot",
+    seed: int = 10_000,
+    workers: int = 2,
+) -> int:
+    """Collect demonstrations of a task as a Minari dataset; stop at any time and run the same command to go on.
+
+    Args:
+        task: A task of `genplan tasks`, or file.py:task for your own.
+        episodes: How many successful episodes to keep.
+        expert: bot, shortest (open-door worlds), clumsy (25 % random actions), or any other planner's name.
+        seed: The first seed; training seeds are 10000 to 99999.
+        workers: Processes that collect; the content does not depend on it.
+    """
+    from rich.console import Console
+
+    from genplan.data.demos import Recipe, collect
+    from genplan.data.episodes import datasets_root, exists
+    from genplan.planners.names import resolve
+    from genplan.show import progress
+    from genplan.tasks import get
+
+    console = Console()
+    recipe = Recipe(task, episodes, expert, seed)
+    resolve(expert, get(task))  # a wrong name is told before anything starts
+    if exists(recipe.name):
+        console.print(f"{recipe.name} is there already; see: genplan data show {recipe.name}")
+        return 0
+    with progress(console, f"demonstrations of {task}", episodes, "episodes") as tick:
+        dataset = collect(recipe, workers, tick)
+    console.print(
+        f"{recipe.name} written to {datasets_root()}: {len(dataset.episodes)} episodes, content {dataset.digest}"
+    )
+    return 0
+
+
+def data_show(dataset: Annotated[str, tyro.conf.Positional], task: str | None = None) -> int:
+    """Describe a Minari dataset: episodes, lengths, actions, missions, goals, and whether it fits a task.
+
+    Args:
+        dataset: Its name in Minari, or its folder.
+        task: Tell whether it fits this task (by default: all of the table with maps of its size).
+    """
+    from rich.console import Console
+
+    from genplan import tasks as table
+    from genplan.data.episodes import fits, read
+    from genplan.show import dataset_table
+
+    wanted = None if task is None else table.get(task)
+    found = read(dataset, wanted)
+    fit: dict[str, str | None] = {}
+    if wanted is not None:
+        fit[wanted.name] = fits(found, wanted)
+    elif found.spec.map_shape is not None:
+        known = [table.get(name) for name in table.WORLDS]
+        same_size = [candidate for candidate in known if candidate.spec.map_shape == found.spec.map_shape]
+        fit = {candidate.name: fits(found, candidate) for candidate in same_size}
+        if not fit:
+            width, height = found.spec.map_shape
+            fit["a task"] = f"none of the table has maps of {width}×{height}"
+    Console().print(dataset_table(found, fit))
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"tasks": tasks, "demos": demos, "data show": data_show, "toy": toy}
 
 
 def main() -> None:
-    import tyro
+    from genplan import __version__
+    from genplan.errors import UserError
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
-        from genplan import __version__
-
         print(f"genplan {__version__}")
         return
-    sys.exit(tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="genplan", description=__doc__, args=arguments))
+    for name in COMMANDS:  # a command of two words is one word to tyro
+        if " " in name and arguments[:2] == name.split():
+            arguments = [name, *arguments[2:]]
+    options: dict[str, Any] = {"prog": "genplan", "description": "Plan from demonstrations with discrete flow models."}
+    try:
+        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments, **options)
+    except UserError as error:
+        print(f"genplan: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("genplan: stopped; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `genplan … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code)

@@ -1,0 +1,256 @@
+"""Collect verified demonstrations, in parallel, with progress; stop at any time and go on later.
+
+Finished chunks of seeds are kept as small files beside the datasets until all are there; then the dataset is written in
+one go. Every seed's episode depends on that seed alone, so the content does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from genplan import tasks
+from genplan.data import episodes as storage
+from genplan.errors import DataError, UserError
+from genplan.flow import Rng
+from genplan.planners.names import resolve
+from genplan.tasks.table import TRAIN_SEEDS
+from genplan.tasks.task import Task
+from genplan.types import Episode, Observations, Oracle, Planner, SubGoal
+
+CHUNK = 25  # seeds per file: at most this much work is lost
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which demonstrations. The same recipe gives the same content, on any machine, with any number of workers."""
+
+    task: str
+    episodes: int = 1000
+    expert: str = "bot"
+    seed: int = TRAIN_SEEDS[0]
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise UserError(f"episodes is {self.episodes}, expected at least 1")
+        storage.check_seeds(range(self.seed, self.seed + self.episodes), f"seeds from {self.seed} on")
+        if self.seed not in TRAIN_SEEDS or self.seed + self.episodes - 1 not in TRAIN_SEEDS:
+            raise UserError(
+                f"seeds {self.seed}–{self.seed + self.episodes - 1} are asked for, expected training seeds within "
+                f"{TRAIN_SEEDS[0]}–{TRAIN_SEEDS[-1]}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The dataset's name in Minari."""
+        task = Path(self.task.rpartition(".py:")[0]).stem if ".py:" in self.task else self.task
+        expert = "".join(c if c.isalnum() else "-" for c in self.expert.rpartition("/")[2])
+        start = "" if self.seed == TRAIN_SEEDS[0] else f"-from-{self.seed}"
+        return f"genplan/{task}/{expert}-{self.episodes}{start}-v0"
+
+
+def collect_episode(
+    planner: Planner, task: Task, env: gymnasium.Env[Any, Any], seed: int, give_up: int | None = None
+) -> Episode | None:
+    """One episode, or None if it did not succeed (or the expert lost its way)."""
+    raw, _ = env.reset(seed=seed)
+    seen = [task.observe(env, raw)]
+    oracle = Oracle([env]) if planner.needs_oracle else None
+    row = torch.zeros(1, dtype=torch.int64)
+    watch = task.watch(env) if task.watch is not None else None
+    actions: list[int] = []
+    subgoals: list[SubGoal] = []
+    success = False
+    try:
+        memory = planner.start(Observations.stack(seen), oracle)
+        while not success:
+            rng = Rng.of(0, torch.tensor([seed]), len(actions))
+            plan, memory = planner.plan(Observations.stack(seen[-1:]), memory, rng, row, oracle)
+            action = plan.actions[:, 0]
+            raw, reward, terminated, truncated, info = env.step(int(action))
+            actions.append(int(action))
+            seen.append(task.observe(env, raw))
+            success = task.succeeded(float(reward), terminated, info)
+            if watch is not None:
+                reached = watch(seen[-2], seen[-1], success)
+                subgoals += [SubGoal(len(actions) - 1, token, kind) for token, kind in reached]
+            memory = planner.observe(memory, action, Observations.stack(seen[-1:]), row)
+            if not success and (terminated or truncated or len(actions) >= (give_up or task.max_steps)):
+                return None
+    except AssertionError:  # the bot's way to say that it does not know how to go on
+        return None
+    except Exception as error:
+        if type(error).__name__ == "DisappearedBoxError":  # a clumsy bot opened the box that it was to reach
+            return None
+        raise
+    return Episode(
+        states=np.array([int(view["state"]) for view in seen]),
+        actions=np.array(actions),
+        maps=storage.stacked(seen, "map"),
+        features=storage.stacked(seen, "features"),
+        mission=task.spec.decode_mission(seen[0]["mission"]) if "mission" in seen[0] else "",
+        subgoals=tuple(subgoals),
+        seed=seed,
+    )
+
+
+def collect(recipe: Recipe, workers: int = 2, tick: Callable[[int], None] | None = None) -> storage.Dataset:
+    """The dataset of a recipe: loaded if it is there, otherwise collected, going on where an earlier run stopped."""
+    task = tasks.get(recipe.task)
+    if storage.exists(recipe.name):
+        return storage.read(recipe.name, task)
+    root = storage.datasets_root()
+    shards = root / ".genplan-collecting" / recipe.name.replace("/", "--")
+    shards.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    with _only_one(shards / "lock", recipe.name):
+        found = _gather(recipe, shards, workers, tick)
+        about = {
+            "expert": recipe.expert,
+            "seeds": [found[0].seed, found[-1].seed],
+            "versions": storage.versions(),
+            "collected": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        }
+        storage.write(recipe.name, task, found, about)
+        shutil.rmtree(shards, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            shards.parent.rmdir()
+    return storage.read(recipe.name, task)
+
+
+def _gather(recipe: Recipe, shards: Path, workers: int, tick: Callable[[int], None] | None) -> list[Episode]:
+    """The first `episodes` successes, in the order of their seeds."""
+    found: dict[int, list[Episode]] = {}
+    starts = range(recipe.seed, TRAIN_SEEDS[-1] + 1, CHUNK)
+    done = 0
+    missing = []
+    # More chunks than the successes need by count are never looked at: failures shift the end, chunk by chunk.
+    for start in starts:
+        if done >= recipe.episodes:
+            break
+        path = _shard(shards, start)
+        if path.exists():
+            found[start] = _load_shard(path)
+            done += len(found[start])
+        else:
+            missing.append(start)
+            done += CHUNK
+    counted = sum(len(episodes) for episodes in found.values())
+    if tick is not None and counted:
+        tick(min(counted, recipe.episodes))
+    todo = [
+        (recipe.task, recipe.expert, range(start, min(start + CHUNK, TRAIN_SEEDS[-1] + 1)), str(_shard(shards, start)))
+        for start in missing
+    ]
+    for start, episodes in _run(todo, workers):
+        found[start] = episodes
+        if tick is not None:
+            tick(min(len(episodes), max(recipe.episodes - counted, 0)))
+        counted += len(episodes)
+    ordered = [episode for start in sorted(found) for episode in found[start]]
+    if len(ordered) < recipe.episodes:
+        if not todo or recipe.seed + CHUNK * len(found) > TRAIN_SEEDS[-1]:
+            raise DataError(
+                f"{recipe.expert} succeeded on {len(ordered)} seeds, expected {recipe.episodes}; ask for fewer"
+            )
+        return _gather(recipe, shards, workers, None)
+    return ordered[: recipe.episodes]
+
+
+def _run(todo: Sequence[Any], workers: int) -> Iterator[tuple[int, list[Episode]]]:
+    if workers < 1:
+        raise UserError(f"workers is {workers}, expected at least 1")
+    if workers == 1 or len(todo) <= 1:
+        for job in todo:
+            yield _work(job)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(min(workers, len(todo)), initializer=_initialise, initargs=(os.getpid(),)) as pool:
+        yield from pool.imap_unordered(_work, todo)
+
+
+def _initialise(parent: int) -> None:
+    """In a worker: one thread, no say in Ctrl-C, and no life after the parent's (also if that was killed)."""
+    import signal
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _work(job: tuple[str, str, range, str]) -> tuple[int, list[Episode]]:
+    """Collect a chunk of seeds and keep it."""
+    task_name, expert, seeds, path = job
+    task = tasks.get(task_name)
+    planner = resolve(expert, task)
+    env = task.new_env()
+    tried = (collect_episode(planner, task, env, seed) for seed in seeds)
+    episodes = [episode for episode in tried if episode is not None]
+    _save_shard(Path(path), episodes)
+    return seeds[0], episodes
+
+
+def _shard(folder: Path, start: int) -> Path:
+    return folder / f"seeds-{start}.npz"
+
+
+def _save_shard(path: Path, episodes: Sequence[Episode]) -> None:
+    arrays: dict[str, Any] = {}
+    labels = []
+    for number, episode in enumerate(episodes):
+        for name in ("states", "actions", "maps", "features"):
+            if (value := getattr(episode, name)) is not None:
+                arrays[f"{number}/{name}"] = value
+        labels.append(
+            {"mission": episode.mission, "seed": episode.seed, "subgoals": [list(g) for g in episode.subgoals]}
+        )
+    partial = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    np.savez(partial, labels=np.array(json.dumps(labels)), **arrays)
+    os.replace(partial, path)
+
+
+def _load_shard(path: Path) -> list[Episode]:
+    with np.load(path, allow_pickle=False) as data:
+        labels = json.loads(str(data["labels"]))
+        return [
+            Episode(
+                states=data[f"{number}/states"],
+                actions=data[f"{number}/actions"],
+                maps=data.get(f"{number}/maps"),
+                features=data.get(f"{number}/features"),
+                mission=label["mission"],
+                subgoals=tuple(SubGoal(*goal) for goal in label["subgoals"]),
+                seed=label["seed"],
+            )
+            for number, label in enumerate(labels)
+        ]
+
+
+@contextlib.contextmanager
+def _only_one(path: Path, name: str) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{name} is being collected by another process; wait for it, or stop it first") from error
+        yield

@@ -1,0 +1,203 @@
+"""Episode -> Window -> PlanBatch: training batches straight from contiguous tensors, with no Python per item.
+
+A window is `horizon` steps of one episode, from any of its time steps on, with `context` steps of its past. Positions
+behind the end are padding: `valid` is False there, and no token stands for it. Windows are drawn uniformly over all
+time steps of all episodes. Several windows can share one map (`per_map`), so that an encoder runs once for all: a
+step is drawn uniformly, and its companions uniformly among the steps that see the very same map and mission, which
+leaves every window's own chance uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genplan.data.symmetry import Symmetries
+from genplan.data.tokens import PlanSpec
+from genplan.errors import DataError
+from genplan.flow import Rng
+from genplan.types import Episode
+
+TARGET = ("target",)
+
+
+@dataclass(frozen=True)
+class PlanBatch:
+    """B windows over M maps, in tokens."""
+
+    x_1: dict[str, Tensor]  # states [B, H], goals [B, H, G], actions [B, H]
+    valid: dict[str, Tensor]  # bool, shaped as x_1
+    given: dict[str, Tensor]  # bool: the current state
+    map_row: Tensor  # [B], which map a window is in
+    map: Tensor | None  # uint8 [M, W, H, C]
+    mission: Tensor | None  # int64 [M, L]
+    features: Tensor | None  # int64 [B, F]
+    past_states: Tensor  # [B, C], the nearest last
+    past_actions: Tensor  # [B, C]
+    past_valid: Tensor  # bool [B, C]
+
+    def __len__(self) -> int:
+        return len(self.map_row)
+
+
+class Windows:
+    """All windows of a set of episodes, ready to be drawn."""
+
+    def __init__(
+        self,
+        spec: PlanSpec,
+        episodes: Sequence[Episode],
+        horizon: int,
+        context: int = 0,
+        goal_kinds: Sequence[str] = TARGET,
+    ) -> None:
+        if horizon < 1:
+            raise ValueError(f"horizon is {horizon}, expected at least 1")
+        if context < 0:
+            raise ValueError(f"context is {context}, expected at least 0")
+        if not episodes:
+            raise DataError("windows of 0 episodes, expected at least 1")
+        self.spec, self.horizon, self.context = spec, horizon, context
+        self.symmetries = Symmetries.of(spec)
+        lengths = np.array([len(episode) + 1 for episode in episodes])  # rows: one per state
+        ends = np.cumsum(lengths)
+        self.first = torch.from_numpy(np.repeat(ends - lengths, lengths))  # [N] first and last row of a row's episode
+        self.last = torch.from_numpy(np.repeat(ends - 1, lengths))
+        self.states = torch.from_numpy(np.concatenate([episode.states for episode in episodes]))
+        self.actions = torch.from_numpy(np.concatenate([np.r_[episode.actions, 0] for episode in episodes]))
+        goals, known = zip(*(goal_tokens(episode, spec, goal_kinds) for episode in episodes), strict=True)
+        self.goals, self.goals_known = torch.from_numpy(np.concatenate(goals)), torch.from_numpy(np.concatenate(known))
+        self.features = None
+        if spec.features:
+            self.features = torch.from_numpy(
+                np.concatenate([np.asarray(e.features) for e in episodes]).astype(np.int64)
+            )
+        self.starts = torch.nonzero(torch.arange(len(self.states)) < self.last).squeeze(-1)  # rows with an action
+        self._index_maps(episodes)
+
+    def _index_maps(self, episodes: Sequence[Episode]) -> None:
+        """Number the distinct (map, mission) pairs, and sort the starting rows by them."""
+        maps: list[NDArray[np.uint8]] = []
+        missions: list[NDArray[np.int64]] = []
+        rows: list[int] = []
+        for episode in episodes:
+            tokens = self.spec.encode_mission(episode.mission)
+            seen: dict[bytes, int] = {}
+            for step in range(len(episode) + 1):
+                picture = b"" if episode.maps is None else episode.maps[step].tobytes()
+                if picture not in seen:
+                    seen[picture] = len(missions)
+                    missions.append(tokens)
+                    if episode.maps is not None:
+                        maps.append(episode.maps[step])
+                rows.append(seen[picture])
+        self.map_of = torch.tensor(rows)
+        self.maps = torch.from_numpy(np.stack(maps)) if maps else None  # [K, W, H, C]
+        self.missions = torch.from_numpy(np.stack(missions)) if self.spec.words else None  # [K, L]
+        order = torch.argsort(self.map_of[self.starts], stable=True)
+        self.by_map = self.starts[order]
+        counts = torch.bincount(self.map_of[self.starts], minlength=len(missions))
+        self.group_size = counts
+        self.group_start = counts.cumsum(0) - counts
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True) -> PlanBatch:
+        """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes."""
+        if size < 1 or per_map < 1 or size % per_map:
+            raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
+        number = size // per_map
+        seeds = self.starts[rng.fold("windows").integers(len(self.starts), (number,))]
+        kinds = self.map_of[seeds]  # [M]
+        rows = seeds[:, None]
+        if per_map > 1:
+            u = rng.fold("companions").uniform((number, per_map - 1), torch.float64)
+            offset = (u * self.group_size[kinds, None]).long()
+            rows = torch.cat([rows, self.by_map[self.group_start[kinds, None] + offset]], 1)
+        symmetry = None
+        if augment and len(self.symmetries) > 1:
+            symmetry = rng.fold("symmetry").integers(len(self.symmetries), (number,))
+        return self.batch(rows.reshape(-1), kinds, torch.arange(number).repeat_interleave(per_map), symmetry)
+
+    def batch(self, rows: Tensor, kinds: Tensor, map_row: Tensor, symmetry: Tensor | None = None) -> PlanBatch:
+        """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M]."""
+        ahead = rows[:, None] + torch.arange(self.horizon)
+        last, first = self.last[rows, None], self.first[rows, None]
+        inside, acting = ahead <= last, ahead < last
+        ahead = torch.minimum(ahead, last)
+        behind = rows[:, None] + torch.arange(-self.context, 0)
+        past_valid = behind >= first
+        behind = torch.maximum(behind, first)
+        x_1 = {"states": self.states[ahead], "actions": self.actions[ahead]}
+        valid = {"states": inside, "actions": acting}
+        if self.spec.num_goals:
+            x_1["goals"] = self.goals[ahead]
+            valid["goals"] = inside[..., None] & self.goals_known[ahead]
+        past_states, past_actions = self.states[behind], self.actions[behind]
+        maps = None if self.maps is None else self.maps[kinds]
+        missions = None if self.missions is None else self.missions[kinds]
+        if symmetry is not None:
+            turn = symmetry[map_row]  # [B]
+            tables = self.symmetries
+            x_1["states"], past_states = (tables.states[turn[:, None], x] for x in (x_1["states"], past_states))
+            x_1["actions"], past_actions = (tables.actions[turn[:, None], x] for x in (x_1["actions"], past_actions))
+            if self.spec.num_goals:
+                x_1["goals"] = tables.cells[turn[:, None, None], x_1["goals"]]
+            if maps is not None:
+                maps = turn_maps(maps, tables.sources[symmetry])
+            if missions is not None:
+                missions = tables.words[symmetry[:, None], missions]
+        given = torch.zeros_like(inside)
+        given[:, 0] = True
+        return PlanBatch(
+            x_1=x_1,
+            valid=valid,
+            given={"states": given},
+            map_row=map_row,
+            map=maps,
+            mission=missions,
+            features=None if self.features is None else self.features[rows],
+            past_states=past_states,
+            past_actions=past_actions,
+            past_valid=past_valid,
+        )
+
+
+def turn_maps(maps: Tensor, sources: Tensor) -> Tensor:
+    """Move the cells of maps [M, W, H, C]; `sources` [M, cells] tells which old cell each new one shows."""
+    number, width, height, channels = maps.shape
+    by_cell = maps.transpose(1, 2).reshape(number, width * height, channels)  # in the order of cells
+    moved = by_cell.gather(1, sources[..., None].expand(-1, -1, channels))
+    return moved.reshape(number, height, width, channels).transpose(1, 2)
+
+
+def goal_tokens(
+    episode: Episode, spec: PlanSpec, kinds: Sequence[str] = TARGET
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Per state, the next `num_goals` sub-goals still to be reached, in order: tokens and whether known, [T + 1, G].
+
+    Where fewer are left, the last one stands again: it is where the rest of the plan leads.
+    """
+    rows = len(episode) + 1
+    tokens = np.zeros((rows, spec.num_goals), np.int64)
+    known = np.zeros((rows, spec.num_goals), bool)
+    wanted = [goal for goal in episode.subgoals if goal.kind in kinds]
+    for row in range(rows if wanted else 0):
+        left = [goal.token for goal in wanted if goal.step >= row] or [wanted[-1].token]
+        for place in range(spec.num_goals):
+            tokens[row, place] = left[min(place, len(left) - 1)]
+        known[row] = True
+    return tokens, known
+
+
+def held_out(episodes: Sequence[Episode], share: float = 0.05) -> tuple[list[Episode], list[Episode]]:
+    """Training and validation episodes, split by their order: the same for the same dataset."""
+    every = max(round(1 / share), 2)
+    train = [episode for number, episode in enumerate(episodes) if number % every]
+    return (train or list(episodes)), list(episodes[::every])
