@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -135,39 +137,27 @@ def collect(recipe: Recipe, workers: int = 2, tick: Callable[[int], None] | None
 def _gather(recipe: Recipe, shards: Path, workers: int, tick: Callable[[int], None] | None) -> list[Episode]:
     """The first `episodes` successes, in the order of their seeds."""
     found: dict[int, list[Episode]] = {}
-    starts = range(recipe.seed, TRAIN_SEEDS[-1] + 1, CHUNK)
-    done = 0
-    missing = []
-    # More chunks than the successes need by count are never looked at: failures shift the end, chunk by chunk.
-    for start in starts:
-        if done >= recipe.episodes:
-            break
-        path = _shard(shards, start)
-        if path.exists():
-            found[start] = _load_shard(path)
-            done += len(found[start])
-        else:
-            missing.append(start)
-            done += CHUNK
-    counted = sum(len(episodes) for episodes in found.values())
-    if tick is not None and counted:
-        tick(min(counted, recipe.episodes))
-    todo = [
-        (recipe.task, recipe.expert, range(start, min(start + CHUNK, TRAIN_SEEDS[-1] + 1)), str(_shard(shards, start)))
-        for start in missing
-    ]
-    for start, episodes in _run(todo, workers):
-        found[start] = episodes
-        if tick is not None:
-            tick(min(len(episodes), max(recipe.episodes - counted, 0)))
-        counted += len(episodes)
-    ordered = [episode for start in sorted(found) for episode in found[start]]
-    if len(ordered) < recipe.episodes:
-        if not todo or recipe.seed + CHUNK * len(found) > TRAIN_SEEDS[-1]:
+    chunks = iter(range(recipe.seed, TRAIN_SEEDS[-1] + 1, CHUNK))
+    told = 0
+    while (lacking := recipe.episodes - sum(map(len, found.values()))) > 0:
+        # As many chunks as would do if all succeeded; what fails is made up for in the next round.
+        starts = list(islice(chunks, math.ceil(lacking / CHUNK)))
+        if not starts:
             raise DataError(
-                f"{recipe.expert} succeeded on {len(ordered)} seeds, expected {recipe.episodes}; ask for fewer"
+                f"{recipe.expert} succeeded on {recipe.episodes - lacking} of the seeds from {recipe.seed} on, expected "
+                f"{recipe.episodes}; ask for fewer"
             )
-        return _gather(recipe, shards, workers, None)
+        there = [start for start in starts if _shard(shards, start).exists()]
+        jobs = [(recipe.task, recipe.expert, start, str(_shard(shards, start))) for start in starts]
+        jobs = [job for job in jobs if job[2] not in there]
+        kept = ((start, _load_shard(_shard(shards, start))) for start in there)
+        for start, episodes in chain(kept, _run(jobs, workers)):
+            found[start] = episodes
+            if tick is not None:
+                now = min(sum(map(len, found.values())), recipe.episodes)
+                tick(now - told)
+                told = now
+    ordered = [episode for start in sorted(found) for episode in found[start]]
     return ordered[: recipe.episodes]
 
 
@@ -198,16 +188,17 @@ def _initialise(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _work(job: tuple[str, str, range, str]) -> tuple[int, list[Episode]]:
+def _work(job: tuple[str, str, int, str]) -> tuple[int, list[Episode]]:
     """Collect a chunk of seeds and keep it."""
-    task_name, expert, seeds, path = job
+    task_name, expert, start, path = job
+    seeds = range(start, min(start + CHUNK, TRAIN_SEEDS[-1] + 1))
     task = tasks.get(task_name)
     planner = resolve(expert, task)
     env = task.new_env()
     tried = (collect_episode(planner, task, env, seed) for seed in seeds)
     episodes = [episode for episode in tried if episode is not None]
     _save_shard(Path(path), episodes)
-    return seeds[0], episodes
+    return start, episodes
 
 
 def _shard(folder: Path, start: int) -> Path:

@@ -541,7 +541,7 @@ def _checked(where: str, episode: Episode, spec: PlanSpec) -> Episode:
 def fits(dataset: Dataset, task: Task) -> str | None:
     """None if a planner of this task can be trained on the dataset; otherwise why not."""
     ours, theirs = task.spec, dataset.spec
-    for name in ("num_actions", "num_states", "map_shape", "map_channels", "features", "words"):
+    for name in ("map_shape", "num_actions", "num_states", "map_channels", "features", "words"):
         if getattr(ours, name) != getattr(theirs, name):
             return f"{name} is {getattr(theirs, name)}, expected {getattr(ours, name)}"
     try:

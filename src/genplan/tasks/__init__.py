@@ -1,16 +1,29 @@
-"""What is solved: environments, experts, and one table of tasks."""
+"""What is solved: environments, experts, and one table of tasks.
+
+Importing this makes `gymnasium.make("genplan/MazeS4G1-v0")` work, and imports neither torch nor minigrid by itself.
+"""
 
 from __future__ import annotations
 
 import difflib
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genplan.errors import UserError
 from genplan.tasks.table import ROWS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS, WORLDS, Row, World
-from genplan.tasks.task import Task
+
+if TYPE_CHECKING:
+    from genplan.tasks.task import Task
 
 __all__ = ["ROWS", "TEST_SEEDS", "TRAIN_SEEDS", "VALIDATION_SEEDS", "WORLDS", "Row", "Task", "World", "get", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Task":  # it needs torch; whoever only makes environments does not
+        from genplan.tasks.task import Task
+
+        return Task
+    raise AttributeError(f"module 'genplan.tasks' has no attribute '{name}'")
 
 
 def make_world(name: str, **options: Any) -> Any:
@@ -18,11 +31,11 @@ def make_world(name: str, **options: Any) -> Any:
     from genplan.tasks import grid
 
     world = WORLDS[name]
-    return getattr(grid, world.kind)(max_steps=world.max_steps, **{**world.arguments, **options})
+    return getattr(grid, world.kind)(**{"max_steps": world.max_steps, **world.arguments, **options})
 
 
 def register() -> None:
-    """Make `gymnasium.make("genplan/MazeS4G1-v0")` work. Gymnasium calls this by itself when it is imported."""
+    """Tell Gymnasium of all worlds."""
     import gymnasium
 
     for world in WORLDS.values():
@@ -32,6 +45,8 @@ def register() -> None:
 
 def get(name: str) -> Task:
     """A task by name: one of the table, or `file.py:task` for one's own."""
+    from genplan.tasks.task import Task
+
     if ".py:" in name:
         from genplan.planners.names import load_object
 
@@ -50,3 +65,6 @@ def get(name: str) -> Task:
     world = WORLDS[name]
     spec = PlanSpec.grid(world.size, world.size, world.num_goals)
     return Task(name, partial(make_world, name), spec, observe, world.max_steps, Bot, Watch)
+
+
+register()

@@ -94,7 +94,7 @@ class WholeGrid(RoomGridLevel):
             "pose": np.array((x, y, self.agent_dir), np.int64),
             "carrying": np.array(EMPTY_HANDS if carried is None else carried.encode()[:2], np.int64),
             "mission": self.mission,
-            "mission_tokens": self._tokens,
+            "mission_tokens": self._tokens.copy(),
         }
 
     def set_grid(self, grid: Grid) -> None:

@@ -1,0 +1,159 @@
+"""Windows and symmetries: padding never counts, nothing crosses episodes, turned demonstrations still succeed."""
+
+import numpy as np
+import pytest
+import torch
+
+from genplan.data.symmetry import Symmetries
+from genplan.data.tokens import PlanSpec
+from genplan.data.windows import Windows, goal_tokens, held_out, turn_maps
+from genplan.errors import DataError
+from genplan.flow import Rng
+from genplan.tasks.layouts import FixedLayout
+from genplan.types import Episode, SubGoal
+
+
+def test_windows_are_what_the_episodes_hold(maze):
+    windows = Windows(maze.spec, maze.episodes, horizon=10, context=3)
+    assert len(windows) == maze.num_steps
+    row = 0
+    for number, episode in enumerate(maze.episodes):
+        for start in range(len(episode)):
+            index = torch.tensor([row + start])
+            batch = windows.batch(index, windows.map_of[index], torch.tensor([0]))
+            length = min(10, len(episode) - start)
+            assert batch.valid["actions"][0].tolist() == [k < length for k in range(10)]
+            assert batch.valid["states"][0].tolist() == [k <= len(episode) - start for k in range(10)]
+            assert batch.x_1["actions"][0, :length].tolist() == episode.actions[start : start + length].tolist()
+            states = episode.states[start : start + 10]
+            assert batch.x_1["states"][0, : len(states)].tolist() == states.tolist()
+            assert batch.given["states"][0].tolist() == [True] + [False] * 9
+            past = episode.actions[max(start - 3, 0) : start]
+            assert batch.past_actions[0][batch.past_valid[0]].tolist() == past.tolist()
+            assert (
+                batch.past_states[0][batch.past_valid[0]].tolist() == episode.states[max(start - 3, 0) : start].tolist()
+            )
+            assert np.array_equal(batch.map[0].numpy(), episode.maps[start])
+            assert maze.spec.decode_mission(batch.mission[0].numpy()) == episode.mission
+            assert (batch.x_1["goals"][0, 0] == episode.subgoals[-1].token).all()
+        row += len(episode) + 1
+        if number == 5:
+            break
+
+
+@pytest.mark.parametrize("per_map", [1, 4])
+def test_windows_are_drawn_uniformly(maze, per_map):
+    """Chi-square over all time steps; its mean is the degrees of freedom n, its deviation sqrt(2 n): five of them."""
+    windows = Windows(maze.spec, maze.episodes, horizon=2)
+    counts = torch.zeros(len(windows.states))
+    draws = 400
+    for step in range(draws):
+        rng = Rng.of(step)
+        number = 64 // per_map
+        batch = windows.draw(64, rng, per_map, augment=False)
+        assert len(batch) == 64
+        assert batch.map.shape == (number, 10, 10, 3)
+        assert batch.map_row.tolist() == [k // per_map for k in range(64)]
+        # Which rows were drawn shows in the states and maps; count by asking again for the rows themselves.
+        seeds = windows.starts[rng.fold("windows").integers(len(windows.starts), (number,))]
+        kinds = windows.map_of[seeds]
+        u = rng.fold("companions").uniform((number, per_map - 1), torch.float64)
+        offset = (u * windows.group_size[kinds, None]).long()
+        rows = torch.cat([seeds[:, None], windows.by_map[windows.group_start[kinds, None] + offset]], 1).reshape(-1)
+        assert torch.equal(windows.states[rows], batch.x_1["states"][:, 0])
+        assert (windows.map_of[rows] == kinds.repeat_interleave(per_map)).all()
+        counts += torch.bincount(rows, minlength=len(counts))
+    drawn = counts[windows.starts]
+    expected = draws * 64 / len(windows)
+    chi_square = ((drawn - expected) ** 2 / expected).sum().item()
+    freedom = len(windows)
+    # Companions come in groups, which widens the spread by up to the number per map.
+    assert abs(chi_square - freedom) < 5 * per_map * (2 * freedom) ** 0.5
+    assert counts.sum() == drawn.sum()
+
+
+@pytest.mark.parametrize("dataset", ["maze", "blocked"])
+def test_a_turned_demonstration_succeeds_in_the_turned_map(dataset, request):
+    """All eight symmetries, replayed in the simulator: states, maps, goals and success."""
+    data = request.getfixturevalue(dataset)
+    spec, tables = data.spec, Symmetries.of(data.spec)
+    assert len(tables) == 8
+    for episode in data.episodes[:4]:
+        for g in range(8):
+            first = turn_maps(torch.from_numpy(episode.maps), tables.sources[g].expand(len(episode) + 1, -1)).numpy()
+            states = tables.states[g][torch.from_numpy(episode.states)].tolist()
+            actions = tables.actions[g][torch.from_numpy(episode.actions)].tolist()
+            env = FixedLayout.of(first[0], spec.pose(states[0]), episode.mission)
+            env.reset()
+            for step, action in enumerate(actions):
+                observation, _, terminated, _, _ = env.step(action)
+                assert spec.state(*observation["pose"]) == states[step + 1]
+                assert np.array_equal(observation["image"], first[step + 1])
+            assert terminated
+            x, y = env.front_pos
+            assert spec.cell(x, y) == tables.cells[g][episode.subgoals[-1].token]
+
+
+def test_symmetries_form_a_group_and_oblong_maps_have_four():
+    tables = Symmetries.of(PlanSpec.grid(5, 5))
+    distinct = {tuple(row.tolist()) for row in tables.states}
+    assert len(distinct) == 8
+    for a in range(8):
+        assert torch.equal(tables.cells[a][tables.sources[a]], torch.arange(25))
+        for b in range(8):
+            assert tuple(tables.states[a][tables.states[b]].tolist()) in distinct
+    assert len(Symmetries.of(PlanSpec.grid(4, 6))) == 4
+    assert len(Symmetries.of(PlanSpec(4, 9))) == 1
+    words = PlanSpec.grid(5, 5).words
+    assert words[tables.words[4][words.index("left")]] == "right"
+    assert words[tables.words[1][words.index("left")]] == "left"
+
+
+def test_augmented_batches_are_turned_as_a_whole(maze):
+    windows = Windows(maze.spec, maze.episodes, horizon=6, context=2)
+    rows = windows.starts[:40]
+    kinds, plain = windows.map_of[rows], windows.batch(rows, windows.map_of[rows], torch.arange(40))
+    turned = windows.batch(rows, kinds, torch.arange(40), torch.full((40,), 5))
+    tables = windows.symmetries
+    assert torch.equal(turned.x_1["goals"], tables.cells[5][plain.x_1["goals"]])
+    assert torch.equal(turned.past_states, tables.states[5][plain.past_states])
+    assert torch.equal(turned.valid["actions"], plain.valid["actions"])
+    assert torch.equal(turned.features, plain.features)
+
+
+def test_goals_are_what_is_left_to_reach():
+    spec = PlanSpec.grid(4, 4, num_goals=2)
+    subgoals = (SubGoal(1, 3, "key"), SubGoal(2, 5, "target"), SubGoal(4, 7, "target"))
+    episode = Episode(np.zeros(6, np.int64), np.zeros(5, np.int64), subgoals=subgoals)
+    tokens, known = goal_tokens(episode, spec)
+    assert tokens.tolist() == [[5, 7], [5, 7], [5, 7], [7, 7], [7, 7], [7, 7]]
+    assert known.all()
+    tokens, _ = goal_tokens(episode, spec, ("key", "target"))
+    assert tokens.tolist() == [[3, 5], [3, 5], [5, 7], [7, 7], [7, 7], [7, 7]]
+    _, known = goal_tokens(Episode(np.zeros(3, np.int64), np.zeros(2, np.int64)), spec)
+    assert not known.any()
+
+
+def test_a_spec_without_a_map_or_goals():
+    spec = PlanSpec(num_actions=3, num_states=9)
+    episodes = [Episode(np.array([0, 4, 8]), np.array([1, 2])), Episode(np.array([5, 6]), np.array([0]))]
+    batch = Windows(spec, episodes, horizon=4, context=1).draw(8, Rng.of(0), per_map=2)
+    assert set(batch.x_1) == {"states", "actions"}
+    assert batch.map is None
+    assert batch.mission is None
+    assert batch.features is None
+
+
+def test_bad_requests_are_told():
+    spec = PlanSpec(num_actions=3, num_states=9)
+    episodes = [Episode(np.array([0, 4]), np.array([1]))]
+    with pytest.raises(ValueError, match="horizon is 0"):
+        Windows(spec, episodes, 0)
+    with pytest.raises(ValueError, match="context is -1"):
+        Windows(spec, episodes, 1, -1)
+    with pytest.raises(DataError, match="windows of 0 episodes"):
+        Windows(spec, [], 1)
+    with pytest.raises(ValueError, match="a batch of 5 with 2 per map"):
+        Windows(spec, episodes, 1).draw(5, Rng.of(0), per_map=2)
+    train, validation = held_out(episodes * 40)
+    assert (len(train), len(validation)) == (38, 2)
