@@ -19,6 +19,7 @@ check: setup  ## lint, strict types, tests, and every branch of flow/ covered
 
 bench: setup  ## speed, as ratios measured in one run
 	$(BIN)/python benchmarks/sampler_overhead.py
+	$(BIN)/python benchmarks/tasks.py
 
 setup:
 	@$(PYTHON) tools/bootstrap.py

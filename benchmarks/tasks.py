@@ -70,10 +70,8 @@ def collection(number: int) -> None:
             began = time.time()
             collect(Recipe("MazeS4G1", number), workers)
             seconds[workers] = time.time() - began
-    ratio = seconds[1] / seconds[2]
-    print(
-        f"{number} demonstrations: {seconds[1]:.0f} s with one worker, {seconds[2]:.0f} s with two: {ratio:.2f} × (bar 1.6)"
-    )
+    took = f"{seconds[1]:.0f} s with one worker, {seconds[2]:.0f} s with two"
+    print(f"{number} demonstrations: {took}: {seconds[1] / seconds[2]:.2f} × (bar 1.6)")
 
 
 if __name__ == "__main__":

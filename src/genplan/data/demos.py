@@ -144,7 +144,7 @@ def _gather(recipe: Recipe, shards: Path, workers: int, tick: Callable[[int], No
         starts = list(islice(chunks, math.ceil(lacking / CHUNK)))
         if not starts:
             raise DataError(
-                f"{recipe.expert} succeeded on {recipe.episodes - lacking} of the seeds from {recipe.seed} on, expected "
+                f"{recipe.expert} succeeded on {recipe.episodes - lacking} seeds from {recipe.seed} on, expected "
                 f"{recipe.episodes}; ask for fewer"
             )
         there = [start for start in starts if _shard(shards, start).exists()]
