@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from genplan.config import GenPlanConfig, OrderName, TrainConfig
+
 
 def toy() -> int:
     """Learn a problem with a known answer in seconds, with both noise sources, and judge the samples."""
@@ -128,7 +130,93 @@ def data_show(dataset: Annotated[str, tyro.conf.Positional], task: str | None = 
     return 0
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"tasks": tasks, "demos": demos, "data show": data_show, "toy": toy}
+def train(
+    task: Annotated[str, tyro.conf.Positional] = "",
+    out: Path | None = None,
+    resume: Path | None = None,
+    data: str | None = None,
+    planner: GenPlanConfig = GenPlanConfig(),
+    training: TrainConfig = TrainConfig(),
+) -> int:
+    """Train a planner; stop with Ctrl-C and go on with --resume.
+
+    Args:
+        task: A task of `genplan tasks`, or file.py:task for your own.
+        out: The run folder (by default runs/TASK-SOURCE).
+        resume: Go on with the run in this folder, exactly as if it had not been stopped.
+        data: The Minari dataset to learn from (by default 1,000 demonstrations of the bot, collected if absent).
+        planner: The planner's settings.
+        training: The training's settings.
+    """
+    from rich.console import Console
+
+    from genplan import runs
+    from genplan.errors import UserError
+    from genplan.show import training_progress
+
+    console = Console()
+    if (resume is None) == (not task):
+        raise UserError("name a task to train, or a run to go on with (--resume RUN); expected one of the two")
+    if resume is not None:
+        folder, run = resume, runs.resume(resume)
+    else:
+        folder = out or Path("runs") / f"{task.rpartition(':')[2] if '.py:' in task else task}-{planner.source}"
+        run = runs.begin(folder, task, planner, training, data)
+    console.print(f"training in {folder}, from step {run.step} to {run.config.steps}")
+    with training_progress(console, run.step, run.config.steps) as tell:
+        run.fit(tell)
+    console.print(f"trained in {run.seconds / 60:.1f} CPU-minutes; evaluate: genplan eval {folder}")
+    return 0
+
+
+def evaluate(
+    planner: Annotated[str, tyro.conf.Positional],
+    task: str | None = None,
+    episodes: int = 250,
+    seed: int = 1234,
+    execute: int | None = None,
+    iterations: int | None = None,
+    temperature: float | None = None,
+    order: OrderName | None = None,
+    candidates: int | None = None,
+    slip: float = 0.0,
+    walk: str = "walk:demos",
+    json: Path | None = None,
+) -> int:
+    """Evaluate a planner beside the blind walk and the bot, on the same seeds.
+
+    Args:
+        planner: A run folder, bot, walk:lively, file.py:Class, …
+        task: The task (by default the one the planner was trained on).
+        episodes: How many episodes.
+        seed: The first seed; seeds are seed to seed + episodes − 1. Test seeds are 1234 to 1483.
+        execute: Actions executed of each plan.
+        iterations: Denoising iterations.
+        temperature: Of the denoising.
+        order: Which positions settle first.
+        candidates: Plans per decision, of which the one of least energy is taken.
+        slip: Chance that another action happens than the one chosen.
+        walk: The blind walk to show beside.
+        json: Write everything measured to this file.
+    """
+    from rich.console import Console
+
+    from genplan.judge import judge
+
+    options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json)
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "tasks": tasks,
+    "demos": demos,
+    "data show": data_show,
+    "train": train,
+    "eval": evaluate,
+    "toy": toy,
+}
 
 
 def main() -> None:

@@ -1,8 +1,11 @@
-"""Roll out any planner on many episodes at once: one batched plan for all that need one."""
+"""Roll out any planner on many episodes at once: one batched plan for all that need one; and judge what came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -77,3 +80,90 @@ def rollout(
         )
         for row in range(size)
     ]
+
+
+def wilson(successes: int, number: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share."""
+    p = successes / number
+    centre = (p + z * z / (2 * number)) / (1 + z * z / number)
+    half = z * math.sqrt(p * (1 - p) / number + z * z / (4 * number * number)) / (1 + z * z / number)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What many episodes come to. Rates are shares from 0 to 1."""
+
+    episodes: int
+    success: float
+    success_interval: tuple[float, float]
+    spl: float | None  # None where no expert tells the length of a good path
+    mean_steps: float
+    stall: float
+    cells: float
+    plans: int
+    seconds: float
+
+    @staticmethod
+    def of(results: Sequence[EpisodeResult], expert_steps: Mapping[int, int] | None, seconds: float) -> Score:
+        """SPL is the mean of S · L / max(L, steps), L the expert's steps on that seed."""
+        number = len(results)
+        spl = None
+        if expert_steps is not None:
+            lengths = [(max(expert_steps[result.seed], 1), result) for result in results]
+            spl = sum(result.success * best / max(best, result.steps) for best, result in lengths) / number
+        won = sum(result.success for result in results)
+        steps = sum(result.steps for result in results)
+        return Score(
+            episodes=number,
+            success=won / number,
+            success_interval=wilson(won, number),
+            spl=spl,
+            mean_steps=steps / number,
+            stall=sum(result.stalled for result in results) / max(steps, 1),
+            cells=sum(result.cells for result in results) / number,
+            plans=sum(result.plans for result in results),
+            seconds=seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A planner on a task, beside the blind walk and the expert on the same seeds."""
+
+    results: list[EpisodeResult]
+    planner: Score
+    walk: Score
+    bot: Score | None
+
+
+def evaluate(
+    planner: Planner,
+    task: Task,
+    seeds: Sequence[int],
+    *,
+    walk: Planner,
+    execute: int | None = None,
+    seed: int = 0,
+    wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
+    tick: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Everything that a result should be shown with. `tick` counts episodes of all three."""
+
+    def timed(who: Planner, **options: Any) -> tuple[list[EpisodeResult], float]:
+        began = time.perf_counter()
+        return rollout(who, task, seeds, seed=seed, wrap=wrap, tick=tick, **options), time.perf_counter() - began
+
+    expert_steps: dict[int, int] | None = None
+    bot = None
+    if task.expert is not None:
+        # The expert plays the world as it is, without slips: its steps are the measure of a good path.
+        began = time.perf_counter()
+        played = rollout(task.expert(), task, seeds, seed=seed, tick=tick)
+        expert_steps = {result.seed: result.steps for result in played}
+        bot = Score.of(played, expert_steps, time.perf_counter() - began)
+    results, seconds = timed(planner, execute=execute)
+    walked, walk_seconds = timed(walk)
+    return Evaluation(
+        results, Score.of(results, expert_steps, seconds), Score.of(walked, expert_steps, walk_seconds), bot
+    )

@@ -18,6 +18,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from genplan.data.episodes import Dataset
+    from genplan.train import Progress as TrainingProgress
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 GRID_ACTIONS = ("left", "right", "forward", "pick up", "drop", "toggle")
@@ -29,7 +30,9 @@ class Rate(ProgressColumn):
         self.unit = unit
 
     def render(self, task: ProgressTask) -> Text:
-        return Text(f"{task.speed:.0f} {self.unit}/s" if task.speed else f"… {self.unit}/s")
+        if not task.speed:
+            return Text(f"… {self.unit}/s")
+        return Text(f"{task.speed:.{0 if task.speed >= 10 else 1}f} {self.unit}/s")
 
 
 @contextmanager
@@ -39,6 +42,28 @@ def progress(console: Console, what: str, total: int, unit: str) -> Iterator[Cal
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def training_progress(console: Console, begun: int, steps: int) -> Iterator[Callable[[TrainingProgress], None]]:
+    """A bar with losses, the correct-action rate, entropy, multiplier, steps per second and remaining time."""
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(bar_width=12),
+        Rate("steps"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("first batches …", total=steps, completed=begun)
+
+        def tell(now: TrainingProgress) -> None:
+            m = now.metrics
+            losses = " ".join(f"{name[5:]} {value:.2f}" for name, value in m.items() if name.startswith("loss/"))
+            rest = f"right {m['right/actions']:.0%} H {m['entropy']:.2f} λ {m['multiplier']:.2f}"
+            bar.update(task, completed=now.step, description=f"{losses} · {rest}")
+
+        yield tell
 
 
 def worlds_table() -> Table:

@@ -1,8 +1,8 @@
 """The denoiser: (x_t, t, context) -> logits per stream. MASK can be read but has no logit.
 
-One token per step of the plan holds its state, goals and action. On a map, positions are *pointed at*: a state or goal is
-the map's feature vector at its cell, and its logits are products with the features of all cells; so nothing depends on
-the grid's size. Past steps stand before the plan as steps that are wholly known.
+One token per step of the plan holds its state, goals and action. On a map, positions are *pointed at*: a state or goal
+is the map's feature vector at its cell, and its logits are products with the features of all cells; so nothing depends
+on the grid's size. Past steps stand before the plan as steps that are wholly known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Layer(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, heads, T, D / heads]"""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        batch, length, width = x.shape
+        return x.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2)
 
     def context(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         key, value = self.key_value(tokens).chunk(2, -1)
@@ -109,7 +110,7 @@ class Denoiser(nn.Module):
         condition = context.mission[:, None].expand(-1, per_map, -1)
         if features is not None:
             carried = [embed(features[:, place]) for place, embed in enumerate(self.features)]
-            condition = condition + torch.stack(carried).sum(0).unflatten(0, (number, per_map))
+            condition = condition + torch.stack(carried).sum(0).reshape(number, per_map, -1)
         places = pointers = None
         if self.place is not None and self.pointer is not None and context.cells is not None:
             places, pointers = self.place(context.cells), self.pointer(context.cells)
@@ -130,7 +131,8 @@ class Denoiser(nn.Module):
         masked = states == known.places.shape[1] * headings
         cell = torch.where(masked, 0, states // headings)
         heading = torch.where(masked, headings, states % headings)
-        return torch.where(masked[..., None], 0.0, self.at(cell, known.places)) + self.state(heading)
+        shown = torch.where(masked[..., None], 0.0, self.at(cell, known.places))
+        return torch.add(shown, self.state(heading))
 
     def at(self, cell: Tensor, places: Tensor) -> Tensor:
         """The map's features [M, cells, D] at cells [B, ...]."""

@@ -1,7 +1,7 @@
 """Map, mission and what is carried -> context, computed once per plan (and not again while they stay the same).
 
-The agent is not on the map: its pose is a token of the plan. So all windows of an episode share one encoding for as long
-as nothing on the map moves.
+The agent is not on the map: its pose is a token of the plan. So all windows of an episode share one encoding for as
+long as nothing on the map moves.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MissionEncoder(nn.Module):
 class MapEncoder(nn.Module):
     """One convolution, applied again and again, with the mission modulating it (FiLM).
 
-    Each pass spreads what a cell knows by one step, so that distances can form; the weights do not know the grid's size.
+    Each pass spreads what a cell knows by one step, so that distances can form. The grid's size is not in the weights.
     """
 
     def __init__(self, spec: PlanSpec, width: int, passes: int) -> None:

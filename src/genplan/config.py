@@ -1,0 +1,102 @@
+"""Settings of planners and trainings: plain data, checked when made, saved as JSON, turned into flags.
+
+Nothing heavy is imported here, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from genplan.errors import UserError
+
+SourceName = Literal["mask", "uniform"]
+OrderName = Literal["random", "confidence", "margin", "near-to-far"]
+SOURCES, ORDERS = get_args(SourceName), get_args(OrderName)
+
+
+@dataclass(frozen=True)
+class GenPlanConfig:
+    """What is learnt, and how it is used. Checked when made; saved with the weights."""
+
+    source: SourceName = "mask"
+    horizon: int = 10
+    context: int = 1
+    width: int = 64
+    heads: int = 4
+    layers: int = 3
+    passes: int = 10
+    dropout: float = 0.0
+    goal_kinds: tuple[str, ...] = ("target",)
+    # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
+    noise_share: float = 0.125
+    given_share: float = 0.2
+    entropy_bound: float = 0.0
+    # Planning
+    execute: int = 3
+    iterations: int = 10
+    order: OrderName = "near-to-far"
+    goals_first: bool = True
+    temperature: float = 0.3
+    top_p: float = 1.0
+    eta: float = 0.0
+    candidates: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
+        for name, allowed in (("source", SOURCES), ("order", ORDERS)):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
+        positive = ("horizon", "width", "heads", "layers", "passes", "execute", "iterations", "candidates")
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.execute > self.horizon:
+            raise UserError(f"execute is {self.execute}, expected at most the horizon, {self.horizon}")
+        if self.width % self.heads:
+            raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
+        if self.context < 0:
+            raise UserError(f"context is {self.context}, expected at least 0")
+        for name in ("dropout", "noise_share", "given_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Checked when made; saved with the run."""
+
+    steps: int = 5000
+    batch: int = 128
+    per_map: int = 8  # windows that share a map, and so its encoding
+    learning_rate: float = 1e-3
+    warmup: int = 200
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    average: float = 0.999  # decay of the averaged weights
+    seed: int = 0
+    threads: int = 2
+    precision: str = "32-true"
+    log_every: int = 50
+    validate_every: int = 500
+    save_every: int = 250
+    keep: bool = False  # keep every saved model, not just the best and the last
+
+    def __post_init__(self) -> None:
+        positive = (
+            "steps",
+            "batch",
+            "per_map",
+            "learning_rate",
+            "threads",
+            "log_every",
+            "validate_every",
+            "save_every",
+        )
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} is {getattr(self, name)}, expected more than 0")
+        if self.batch % self.per_map:
+            raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
+        if not 0 <= self.average < 1:
+            raise UserError(f"average is {self.average}, expected 0 to below 1")

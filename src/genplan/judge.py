@@ -1,0 +1,114 @@
+"""genplan eval: a planner by name, judged, shown and written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from genplan import runs, tasks
+from genplan.checkpoint import write_json
+from genplan.errors import UserError
+from genplan.evaluate import Evaluation, Score, evaluate
+from genplan.planners.names import resolve
+from genplan.show import progress
+from genplan.tasks.noise import SlipperyActions
+from genplan.tasks.task import Task
+from genplan.types import Planner
+
+
+def judge(
+    console: Console,
+    name: str,
+    task_name: str | None,
+    seeds: Sequence[int],
+    execute: int | None,
+    options: Mapping[str, Any],
+    slip: float,
+    walk_name: str,
+    path: Path | None,
+) -> Evaluation:
+    if not seeds:
+        raise UserError("episodes is 0, expected at least 1")
+    planner, config, task = find(name, task_name, options)
+    trained_on = config.get("task", task.name)
+    if walk_name == "walk:demos" and task.name not in tasks.WORLDS:
+        walk_name = "walk:uniform"  # whose demonstrations are counted, is known for the table's worlds only
+    walk = resolve(walk_name, task, trained_on)
+    if execute is None and "planner" in config:
+        execute = config["planner"]["execute"]
+    wrap = partial(SlipperyActions, probability=slip) if slip else None
+    with progress(console, f"{name} on {task.name}", len(seeds) * (3 if task.expert else 2), "episodes") as tick:
+        found = evaluate(planner, task, seeds, walk=walk, execute=execute, wrap=wrap, tick=tick)
+    console.print(table(name, task, seeds, found))
+    if path is not None:
+        write_json(path, record(name, task, seeds, execute, config, found))
+        console.print(f"written to {path}")
+    return found
+
+
+def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any], Task]:
+    """A planner by name, its config (empty if it was not trained), and its task."""
+    if (Path(name) / "config.json").exists():
+        trained, config = runs.load(Path(name))
+        config["planner"] = {**config["planner"], **options}
+        return trained.with_options(**options), config, tasks.get(task_name or config["task"])
+    if task_name is None:
+        raise UserError(
+            f"'{name}' is not a run folder; name a task with --task, or a run folder made by 'genplan train'"
+        )
+    if options:
+        raise UserError(f"{', '.join(options)} can be set for trained planners, found '{name}'")
+    task = tasks.get(task_name)
+    return resolve(name, task), {}, task
+
+
+def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Table:
+    shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}")
+    for column in ("", "success", "95 %", "SPL", "steps", "stalling", "cells", "seconds"):
+        shown.add_column(column, justify="left" if not column else "right")
+    rows: list[tuple[str, Score | None]] = [(name, found.planner), ("blind walk", found.walk), ("bot", found.bot)]
+    for who, score in rows:
+        if score is not None:
+            low, high = score.success_interval
+            shown.add_row(
+                who,
+                f"{score.success:.1%}",
+                f"{low:.1%}–{high:.1%}",
+                "" if score.spl is None else f"{score.spl:.3f}",
+                f"{score.mean_steps:.1f}",
+                f"{score.stall:.0%}",
+                f"{score.cells:.1f}",
+                f"{score.seconds:.1f}",
+            )
+    return shown
+
+
+def record(
+    name: str, task: Task, seeds: Sequence[int], execute: int | None, config: Mapping[str, Any], found: Evaluation
+) -> dict[str, Any]:
+    """What was measured, as JSON; rates are shares from 0 to 1."""
+    score = found.planner
+    text = json.dumps({key: config.get(key) for key in ("method", "planner", "training", "dataset")}, sort_keys=True)
+    return {
+        "task": task.name,
+        "planner": name,
+        "method": config.get("method"),
+        "preset": config.get("preset"),
+        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "commit": runs.commit(),
+        "seed": seeds[0],
+        "execute": execute,
+        **dataclasses.asdict(score),
+        "plans_per_second": score.plans / score.seconds,
+        "walk": dataclasses.asdict(found.walk),
+        "bot": None if found.bot is None else dataclasses.asdict(found.bot),
+        "rows": [dataclasses.asdict(result) for result in found.results],
+    }
