@@ -9,6 +9,7 @@ every stream is settled — but choose who is next: the surest positions, those 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -126,6 +127,7 @@ def sample(
     history = _History(energy_of, rows, valid) if keep_trace else None
     at_noise: Mapping[str, Tensor] | None = None
     num_calls = 0
+    finished: set[str] = set()
 
     for k, (t, t_next) in enumerate(pairwise(grid)):
         answer, log_z = _ask(path, logits, x_t, t, rng)
@@ -136,6 +138,9 @@ def sample(
             history.add(t, x_t, answer, log_z)
         x_next = {}
         for name, x in x_t.items():
+            if name in finished:
+                x_next[name] = x
+                continue
             u = chance[name].select(rows, k)
             probs = sharpness[name](answer[name], log_z[name])
             if order is Order.RANDOM:
@@ -147,6 +152,8 @@ def sample(
                 chosen = _next_in_line(order, answer[name], settled[name], fixed[name], share, rows)
                 step = _settle(x, probs, chosen, u)
                 settled[name] = settled[name] | chosen
+                if not eta and name in first:
+                    finished.add(name)  # all of it is settled, and stays so
                 if eta and t_next < 1:
                     falls = rng.fold(name, "falls", k).uniform(x.shape[rows:]) < eta * (t_next - t)
                     falls &= settled[name] & ~fixed[name] & ~chosen
@@ -299,21 +306,24 @@ def _grid(steps: int | Sequence[float]) -> list[float]:
 
 
 def _next_in_line(order: Order, logits: Tensor, settled: Tensor, fixed: Tensor, share: float, rows: int) -> Tensor:
-    """The positions that settle now, so that `share` of each row's free ones are settled; bool like `settled`."""
+    """The positions that settle now, so that `share` of the plan is settled; bool like `settled`.
+
+    Rounded up: a step that settles nothing wastes a network call (the margin keeps 0.3 · 10 from becoming 4).
+    """
     if order is Order.NEAR_TO_FAR:
+        # By time step, in all streams alike: a stream whose first step is given must not run ahead of the others, or a
+        # state would be drawn beside the action that leads to it, and contradict it.
         event = settled.shape[rows:]
-        steps = torch.arange(event[0], device=settled.device, dtype=torch.float32)
-        score = -steps.reshape(-1, *(1 for _ in event[1:])).expand(settled.shape)
-    else:
-        top = logits.softmax(-1).topk(2, -1).values
-        score = top[..., 0] - (top[..., 1] if order is Order.MARGIN else 0)
-    score = torch.where(settled, -torch.inf, score).flatten(rows)
+        near = torch.arange(event[0], device=settled.device) < math.ceil(share * event[0] - 1e-4)
+        return near.reshape(-1, *(1 for _ in event[1:])) & ~settled
+    open_ = ~settled.flatten(rows)
     num_free = (~fixed).flatten(rows).sum(-1)
-    num_settled = (settled & ~fixed).flatten(rows).sum(-1)
-    # Rounded up: a step that settles nothing wastes a network call. The margin keeps 0.3 · 10 from becoming 4.
-    due = (torch.ceil(share * num_free - 1e-4).long() - num_settled).clamp(min=0)
+    due = torch.ceil(share * num_free - 1e-4).long() - (num_free - open_.sum(-1))
+    top = logits.softmax(-1).topk(2, -1).values
+    score = top[..., 0] - (top[..., 1] if order is Order.MARGIN else 0)
+    score = torch.where(settled, -torch.inf, score).flatten(rows)
     place = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-    chosen: Tensor = ((place < due[..., None]) & ~settled.flatten(rows)).reshape(settled.shape)
+    chosen: Tensor = ((place < due[..., None]) & open_).reshape(settled.shape)
     return chosen
 
 

@@ -65,7 +65,8 @@ class Layer(nn.Module):
         seen = functional.scaled_dot_product_attention(self.split(together), key, value, dropout_p=drop)
         x = x + self.cross_out(seen.transpose(1, 2).flatten(2)).reshape(batch, length, width)
         hidden = functional.gelu(self.up(self.norms[2](x)))
-        return x + functional.dropout(self.down(hidden), drop, self.training)
+        out = self.down(hidden)
+        return x + (functional.dropout(out, drop) if drop else out)
 
 
 class Denoiser(nn.Module):

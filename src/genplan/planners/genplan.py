@@ -135,7 +135,7 @@ class GenPlan(nn.Module):
         blank = torch.zeros(size, context, dtype=torch.int64)
         return Memory(blank, blank.clone(), blank.bool(), observations.state.clone())
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def plan(
         self, observations: Observations, memory: Memory, rng: Rng, rows: Tensor, oracle: Oracle | None = None,
         keep_trace: bool = False,

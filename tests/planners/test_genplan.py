@@ -1,0 +1,166 @@
+"""GenPlan: one network for training and planning, rows that do not meet, memory that is used."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from genplan import tasks
+from genplan.config import GenPlanConfig
+from genplan.data.tokens import PlanSpec
+from genplan.data.windows import Windows
+from genplan.errors import UserError
+from genplan.evaluate import rollout
+from genplan.flow import Rng
+from genplan.planners.genplan import GenPlan
+from genplan.tasks.batch import EnvBatch
+from genplan.types import Episode
+
+SMALL = GenPlanConfig(horizon=5, context=2, width=32, layers=2, passes=2, iterations=3, execute=2)
+
+
+def planner(spec, config=SMALL, seed=0):
+    torch.manual_seed(seed)
+    return GenPlan(spec, config).eval()
+
+
+@pytest.mark.parametrize("source", ["mask", "uniform"])
+def test_training_and_planning_ask_the_same_network(room, source):
+    """The logits of a training batch equal those of planning in the same situation, to rounding."""
+    task, episodes = room
+    model = planner(task.spec, dataclasses.replace(SMALL, source=source))
+    windows = Windows(task.spec, episodes[:1], 5, 2)
+    episode = episodes[0]
+    captured = {}
+    denoise = model.denoiser.forward
+
+    def spy(x_t, t, known):
+        captured["x_t"], captured["t"], captured["logits"] = x_t, t, denoise(x_t, t, known)
+        return captured["logits"]
+
+    model.denoiser.forward = spy
+    # Planning: follow the demonstration for three steps, then plan.
+    batch = EnvBatch(task, [episode.seed])
+    row = torch.zeros(1, dtype=torch.int64)
+    memory = model.start(batch.observations())
+    for action in episode.actions[:3]:
+        batch.step(row, torch.tensor([int(action)]))
+        memory = model.observe(memory, torch.tensor([int(action)]), batch.observations(), row)
+    one = model.with_options(iterations=1)
+    one.plan(batch.observations(), memory, Rng.of(0, row), row)
+    planned = {name: logits.clone() for name, logits in captured["logits"].items()}
+    x_t, t = captured["x_t"], captured["t"]
+    # Training: the window that starts at the fourth step, with the very same corrupted tokens.
+    window = windows.batch(torch.tensor([3]), windows.map_of[[3]], torch.tensor([0]))
+    assert torch.equal(window.past_actions[0], torch.from_numpy(episode.actions[1:3]))
+    assert torch.equal(x_t["states"][:, 0], window.x_1["states"][:, 0])
+    past = (window.past_states, window.past_actions, window.past_valid)
+    with torch.inference_mode():
+        context = model.encoder(window.map, window.mission, 1)
+        trained = model.network(context, window.features, past, 1)(x_t, t)
+    for name, logits in trained.items():
+        assert torch.allclose(logits, planned[name], atol=1e-5)
+
+
+def test_rows_do_not_meet_and_windows_share_maps(room):
+    """A batch of windows, four to a map, gives each window the logits it would get alone."""
+    task, episodes = room
+    model = planner(task.spec)
+    batch = Windows(task.spec, episodes, 5, 2).draw(16, Rng.of(3), per_map=4)
+    rows = Rng.of(0, batch=(16,))
+    t = rows.uniform()
+    x_t = model.path.corrupt(batch.x_1, t, rows)
+    with torch.no_grad():
+        context = model.encoder(batch.map, batch.mission, 4)
+        together = model.network(context, batch.features, (batch.past_states, batch.past_actions, batch.past_valid), 4)(
+            x_t, t
+        )
+        for row in (0, 5, 15):
+            which = batch.map_row[row]
+            alone = model.encoder(batch.map[which][None], batch.mission[which][None], 1)
+            past = (batch.past_states[row][None], batch.past_actions[row][None], batch.past_valid[row][None])
+            one = model.network(alone, batch.features[row][None], past, 1)
+            logits = one({name: x[row][None] for name, x in x_t.items()}, t[row][None])
+            for name in logits:
+                assert torch.allclose(logits[name][0], together[name][row], atol=1e-4)
+
+
+def test_a_map_is_encoded_once_while_it_stays_the_same(room):
+    task, _ = room
+    model = planner(task.spec)
+    calls = []
+    encode = model.encoder.forward
+    model.encoder.forward = lambda maps, mission, number: calls.append(number) or encode(maps, mission, number)
+    rollout(model, dataclasses.replace(task, max_steps=12), [2000, 2001, 2002], execute=2)
+    assert calls[0] == 3
+    assert sum(calls) <= 3 + 2  # only where something was picked up or dropped
+
+
+def test_a_plan_explains_itself_and_candidates_are_chosen_by_energy(room):
+    task, _ = room
+    model = planner(task.spec)
+    batch = EnvBatch(task, [2000, 2001])
+    rows = torch.arange(2)
+    rng = Rng.of(0, rows)
+    plan, _ = model.plan(batch.observations(), model.start(batch.observations()), rng, rows, keep_trace=True)
+    assert plan.actions.shape == plan.states.shape == plan.confidence.shape == (2, 5)
+    assert plan.goals.shape == (2, 5, 1)
+    assert plan.trace.tokens["actions"].shape == (4, 2, 5)
+    assert torch.equal(plan.states[:, 0], batch.observations().state)
+    assert ((plan.confidence > 0) & (plan.confidence <= 1 + 1e-6)).all()
+    many = model.with_options(candidates=8, temperature=1.0)
+    best, _ = many.plan(batch.observations(), many.start(batch.observations()), rng, rows)
+    single = model.with_options(temperature=1.0)
+    energies = [
+        single.plan(batch.observations(), single.start(batch.observations()), Rng.of(k, rows), rows)[0].energy
+        for k in range(8)
+    ]
+    assert (best.energy <= torch.stack(energies).mean(0)).all()
+
+
+def test_weights_do_not_know_the_grid_and_other_tasks_fit():
+    names = ("MazeS4G1", "MazeS7G1", "KeyCorridorS3R3")
+    shapes = [
+        {name: tuple(p.shape) for name, p in planner(tasks.get(task).spec).state_dict().items()} for task in names
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+def test_a_task_without_map_words_or_goals():
+    spec = PlanSpec(num_actions=3, num_states=9)
+    episodes = [Episode(np.array([0, 4, 8, 2]), np.array([1, 2, 0])), Episode(np.array([5, 6]), np.array([0]))]
+    model = planner(spec)
+    losses = model.loss(Windows(spec, episodes, 5, 2).draw(8, Rng.of(0)), Rng.of(1))
+    assert torch.isfinite(losses.total)
+    assert set(losses.metrics) >= {"loss/states", "loss/actions", "entropy"}
+
+
+def test_the_entropy_bound_moves_its_multiplier(room):
+    task, episodes = room
+    model = planner(task.spec, dataclasses.replace(SMALL, entropy_bound=5.0)).train()
+    windows = Windows(task.spec, episodes, 5, 2)
+    model.loss(windows.draw(32, Rng.of(0)), Rng.of(1))
+    assert model.bound.multiplier > 0  # no distribution over six actions has five nats
+
+
+def test_an_untrained_network_walks_blindly(room):
+    """It must do no better than the blind walk: 40 episodes of the maze, and 15 points for chance."""
+    task = dataclasses.replace(tasks.get("MazeS4G1"), max_steps=120)
+    model = planner(task.spec, dataclasses.replace(SMALL, temperature=1.0))
+    found = np.mean([result.success for result in rollout(model, task, range(2000, 2040), execute=5)])
+    assert found < 0.5
+
+
+def test_wrong_settings_are_not_born():
+    for wrong, message in (
+        ({"horizon": 0}, "horizon is 0, expected at least 1"),
+        ({"execute": 11}, "execute is 11, expected at most the horizon, 10"),
+        ({"width": 30}, "width is 30, expected a multiple of the 4 heads"),
+        ({"source": "fog"}, "source is 'fog', expected one of mask, uniform"),
+        ({"order": "sideways"}, "order is 'sideways'"),
+        ({"context": -1}, "context is -1"),
+        ({"dropout": 1.0}, "dropout is 1.0, expected 0 to below 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            GenPlanConfig(**wrong)

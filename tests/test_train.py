@@ -1,0 +1,173 @@
+"""Training: it learns, it resumes exactly, and it refuses what is broken."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from genplan import checkpoint, runs, tasks
+from genplan.checkpoint import CheckpointError
+from genplan.config import GenPlanConfig, TrainConfig
+from genplan.data.demos import Recipe, collect
+from genplan.errors import UserError
+from genplan.evaluate import rollout, wilson
+from genplan.planners.names import resolve
+from genplan.train import rate
+
+PLANNER = GenPlanConfig(horizon=5, context=1, width=32, layers=1, passes=2, iterations=3, execute=2, dropout=0.1)
+TRAINING = TrainConfig(
+    steps=24, batch=16, per_map=4, threads=1, warmup=4, log_every=4, validate_every=8, save_every=3, learning_rate=3e-3
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("minari")
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(root)
+    yield collect(Recipe("LocS10N1", 40), workers=1).name
+    if before is None:
+        del os.environ["MINARI_DATASETS_PATH"]
+    else:
+        os.environ["MINARI_DATASETS_PATH"] = before
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    runs.begin(folder, "LocS10N1", PLANNER, TRAINING, data).fit()
+    return folder
+
+
+def weights(folder):
+    return checkpoint.load_tensors(folder / "last.safetensors")[0]
+
+
+def same(a, b):
+    return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_stopped_and_resumed_equals_never_stopped(finished, data, tmp_path):
+    folder = tmp_path / "stopped"
+    run = runs.begin(folder, "LocS10N1", PLANNER, TRAINING, data)
+    for _ in range(3):  # three sessions, stopped by Ctrl-C at odd moments
+        advance, count = run.advance, iter(range(5))
+
+        def interrupted(advance=advance, count=count):
+            if next(count, None) is None:
+                raise KeyboardInterrupt
+            return advance()
+
+        run.advance = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            run.fit()
+        run = runs.resume(folder)
+    assert run.step == 15
+    run.fit()
+    assert same(weights(folder), weights(finished))
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    expected = [json.loads(line) for line in (finished / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "rate" in line] == [4, 8, 12, 16, 20, 24]
+    assert lines[-1] == expected[-1]
+    assert same(*(checkpoint.load_tensors(f / "model.safetensors")[0] for f in (folder, finished)))
+
+
+def test_killed_at_random_moments_it_resumes_exactly(finished, data, tmp_path):
+    """kill -9, four times here (twenty in benchmarks/resume.py): the weights at the end are the same bits."""
+    folder = tmp_path / "killed"
+    runs.begin(folder, "LocS10N1", PLANNER, TRAINING, data)
+    code = "import sys; from pathlib import Path; from genplan import runs; runs.resume(Path(sys.argv[1])).fit()"
+    chance = random.Random(0)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL)
+        deadline = time.time() + 30
+        while not (folder / "last.safetensors").exists() and time.time() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    runs.resume(folder).fit()
+    assert same(weights(folder), weights(finished))
+
+
+def test_it_learns_and_the_loaded_planner_plans(data, tmp_path):
+    """Half a minute of the empty room: losses fall, and unseen rooms are solved that a blind walk does not solve."""
+    folder = tmp_path / "learn"
+    planner = GenPlanConfig(horizon=5, width=32, layers=2, passes=4, iterations=5, execute=3)
+    training = TrainConfig(steps=400, batch=64, per_map=4, threads=1, learning_rate=4e-3, warmup=20, validate_every=125)
+    runs.begin(folder, "LocS10N1", planner, training, data).fit()
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < 0.7 * losses[0]
+    trained, config = runs.load(folder)
+    assert config["task"] == "LocS10N1"
+    task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=30)
+    solved = sum(result.success for result in rollout(trained, task, range(2000, 2040), execute=3))
+    blindly = sum(result.success for result in rollout(resolve("walk:demos", task), task, range(2000, 2040)))
+    assert solved >= 26, (solved, blindly)
+    assert solved >= blindly + 8, (solved, blindly)
+
+
+def test_broken_checkpoints_are_refused(finished, tmp_path):
+    import shutil
+
+    for damage, message in (
+        (lambda raw: raw[: len(raw) // 2], "not a whole checkpoint"),
+        (lambda raw: raw[:-7] + b"tampers", "was changed: its content is"),
+        (lambda raw: b"pickle me", "not a whole checkpoint"),
+    ):
+        folder = tmp_path / "broken"
+        shutil.copytree(finished, folder)
+        path = folder / "model.safetensors"
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(CheckpointError, match=message):
+            runs.load(folder)
+        shutil.rmtree(folder)
+    with pytest.raises(CheckpointError, match=r"there is no config\.json"):
+        runs.load(tmp_path)
+    folder = tmp_path / "config"
+    shutil.copytree(finished, folder)
+    config = json.loads((folder / "config.json").read_text())
+    for change, error in (
+        ({"format": 9}, "has format 9, expected 1"),
+        ({"planner": {**config["planner"], "wdith": 3}}, "unknown key 'wdith'"),
+        ({"planner": {**config["planner"], "width": 64}}, "has shape"),
+        ({"dataset": {**config["dataset"], "digest": "0"}}, "expected 0 as when"),
+    ):
+        (folder / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(UserError, match=error):
+            runs.resume(folder) if "dataset" in change else runs.load(folder)
+
+
+def test_a_run_is_not_overwritten_and_bad_losses_stop_it(finished, data, tmp_path):
+    with pytest.raises(UserError, match="there is a run in"):
+        runs.begin(finished, "LocS10N1", PLANNER, TRAINING, data)
+    run = runs.begin(tmp_path / "nan", "LocS10N1", PLANNER, TRAINING, data)
+    with torch.no_grad():
+        run.planner.denoiser.to_action.weight.fill_(torch.nan)
+    with pytest.raises(UserError, match=r"the loss is nan at step 0; the last good checkpoint is in"):
+        run.fit()
+
+
+def test_schedule_and_intervals():
+    config = TrainConfig(steps=100, warmup=10, learning_rate=1.0)
+    assert rate(config, 0) == pytest.approx(0.1, rel=1e-2)
+    assert rate(config, 9) > rate(config, 50) > rate(config, 99)
+    assert rate(config, 99) < 1e-2
+    low, high = wilson(95, 100)
+    assert (round(low, 3), round(high, 3)) == (0.888, 0.978)
+    assert wilson(0, 10)[0] == 0
+    for wrong, message in (
+        ({"steps": 0}, "steps is 0"),
+        ({"batch": 10, "per_map": 4}, "multiple of per_map"),
+        ({"average": 1}, "average is 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            TrainConfig(**wrong)
