@@ -2,7 +2,8 @@
 
     config.json           what was trained, on what, how; with a format version
     last.safetensors      everything needed to go on: live and averaged weights, optimiser moments, the step
-    model.safetensors     the planner itself: averaged weights of the best validation so far, or of the end
+    model.safetensors     the planner itself: the averaged weights as last saved
+    best.safetensors      the averaged weights with the lowest loss on held-out demonstrations
     log.jsonl             one line per logged step
 
 A run's chance is keyed by (seed, step), so no generator state is needed to continue exactly. Loading never runs code:

@@ -35,9 +35,9 @@ class GenPlanConfig:
     # Planning
     execute: int = 3
     iterations: int = 10
-    order: OrderName = "near-to-far"
+    order: OrderName = "confidence"
     goals_first: bool = True
-    temperature: float = 0.3
+    temperature: float = 0.5
     top_p: float = 1.0
     eta: float = 0.0
     candidates: int = 1

@@ -155,7 +155,7 @@ class Run:
         if found["held out/loss"] <= self.best:
             self.best = found["held out/loss"]
             about = {"step": self.step, "held out": found}
-            checkpoint.save_tensors(self.folder / "model.safetensors", self.average.tensors, about)
+            checkpoint.save_tensors(self.folder / "best.safetensors", self.average.tensors, about)
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -172,6 +172,7 @@ class Run:
                     tensors[f"{moment}/{name}"] = state[moment]
         about = {"step": self.step, "best": self.best, "seconds": self.seconds}
         checkpoint.save_tensors(self.folder / "last.safetensors", tensors, about)
+        checkpoint.save_tensors(self.folder / "model.safetensors", self.average.tensors, {"step": self.step})
         if self.config.keep:
             kept = self.folder / f"model-{self.step:06d}.safetensors"
             checkpoint.save_tensors(kept, self.average.tensors, {"step": self.step})
