@@ -6,8 +6,17 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load":  # it needs torch and more; importing genplan does not
+        from genplan.pilot import load
+
+        return load
+    raise AttributeError(f"module 'genplan' has no attribute '{name}'")
 
 
 class _RegisterWithGymnasium(importlib.abc.MetaPathFinder):

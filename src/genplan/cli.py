@@ -209,12 +209,58 @@ def evaluate(
     return 0
 
 
+def plan(
+    planner: Annotated[str, tyro.conf.Positional],
+    task: str | None = None,
+    seed: int = 1234,
+    iterations: int | None = None,
+    temperature: float | None = None,
+    order: OrderName | None = None,
+    candidates: int | None = None,
+) -> int:
+    """Draw a maze with a plan over it, and print how the plan took shape.
+
+    Args:
+        planner: A run folder.
+        task: The task (by default the one the planner was trained on).
+        seed: Which maze.
+        iterations: Denoising iterations.
+        temperature: Of the denoising.
+        order: Which positions settle first.
+        candidates: Plans of which the one of least energy is taken.
+    """
+    from rich.console import Console
+
+    import genplan
+    from genplan import draw
+    from genplan import tasks as table
+
+    console = Console()
+    pilot = genplan.load(planner)
+    chosen = pilot.task if task is None else table.get(task)
+    env = chosen.new_env()
+    seen = chosen.observe(env, env.reset(seed=seed)[0])
+    options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
+    made = pilot.plan(seen, **{name: value for name, value in options.items() if value is not None})
+    if "mission" in seen:
+        console.print(f"[bold]{chosen.spec.decode_mission(seen['mission'])}[/]")
+    if chosen.spec.map_shape is not None:
+        console.print(draw.maze(chosen.spec, seen["map"], int(seen["state"]), made.states, made.goals))
+    assert made.trace is not None
+    mask = chosen.spec.num_actions if pilot.planner.config.source == "mask" else None
+    console.print(draw.denoising(made.trace, mask=mask))
+    sure = " ".join(f"{number:.2f}" for number in made.confidence)
+    console.print(f"energy {made.energy:.2f} nats; confidence of each action: {sure}")
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "tasks": tasks,
     "demos": demos,
     "data show": data_show,
     "train": train,
     "eval": evaluate,
+    "plan": plan,
     "toy": toy,
 }
 

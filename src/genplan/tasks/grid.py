@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,11 @@ class WholeGrid(RoomGridLevel):
 
 def observe(env: Any, observation: dict[str, Any]) -> Observation:
     """A WholeGrid observation as planners see it."""
-    spec: PlanSpec = env.unwrapped.plan_spec
+    return tokens(env.unwrapped.plan_spec, observation)
+
+
+def tokens(spec: PlanSpec, observation: Mapping[str, Any]) -> Observation:
+    """The same without the environment."""
     return {
         "state": spec.state(*observation["pose"]),
         "map": observation["image"],
