@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 
+import gymnasium
 import pytest
 import torch
 
-from genplan import checkpoint, runs, tasks
+import genplan
+from genplan import checkpoint, draw, runs, tasks
 from genplan.checkpoint import CheckpointError
 from genplan.config import GenPlanConfig, TrainConfig
 from genplan.data.demos import Recipe, collect
@@ -105,7 +107,8 @@ def test_it_learns_and_the_loaded_planner_plans(data, tmp_path):
     few = collect(Recipe("LocS10N1", 6), workers=1)
     folder = tmp_path / "learn"
     planner = GenPlanConfig(horizon=5, width=32, layers=2, passes=4, iterations=5, execute=1, temperature=0.3)
-    training = TrainConfig(steps=450, batch=32, per_map=4, threads=1, learning_rate=4e-3, warmup=20, validate_every=100)
+    options = {"batch": 32, "per_map": 4, "threads": 1, "learning_rate": 4e-3, "warmup": 20, "augment": False}
+    training = TrainConfig(steps=350, validate_every=100, **options)
     runs.begin(folder, "LocS10N1", planner, training, few.name).fit()
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
@@ -159,6 +162,71 @@ def test_a_run_is_not_overwritten_and_bad_losses_stop_it(finished, data, tmp_pat
         run.planner.denoiser.to_action.weight.fill_(torch.nan)
     with pytest.raises(UserError, match=r"the loss is nan at step 0; the last good checkpoint is in"):
         run.fit()
+
+
+def test_load_plan_and_draw(finished):
+    pilot = genplan.load(finished)
+    env = gymnasium.make("genplan/LocS10N1-v0")
+    observation, _ = env.reset(seed=2000)
+    plan = pilot.plan(observation)
+    assert plan.actions.shape == plan.states.shape == plan.confidence.shape == (5,)
+    assert plan.goals.shape == (5, 1)
+    assert plan.energy > 0
+    assert pilot.planner.spec.pose(int(plan.states[0])) == tuple(observation["pose"])
+    assert (pilot.plan(observation, iterations=1, temperature=0.0).trace.t == torch.tensor([0.0, 1.0])).all()
+    after, *_ = env.step(int(plan.actions[0]))
+    pilot.observe(int(plan.actions[0]), after)
+    pilot.plan(after)
+    pilot.start()
+    again = pilot.plan(observation)
+    assert (again.actions == plan.actions).all()
+    with pytest.raises(UserError, match=r"the observation has \['pixels'\]"):
+        pilot.plan({"pixels": 1})
+    pilot.start()
+    with pytest.raises(UserError, match="before the first plan"):
+        pilot.observe(0, after)
+    drawn = draw.maze(pilot.planner.spec, observation["image"], int(plan.states[0]), plan.states, plan.goals).plain
+    assert drawn.count("\n") == 10
+    assert any(arrow in drawn for arrow in "▶▼◀▲")
+    assert draw.denoising(plan.trace, mask=6).row_count == 4
+
+
+def test_the_command_line_trains_plans_and_evaluates(data, tmp_path):
+    def call(*arguments):
+        command = [sys.executable, "-m", "genplan", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    small = ["--planner.width", "16", "--planner.layers", "1", "--planner.passes", "1", "--training.steps", "4"]
+    small += ["--training.batch", "8", "--training.per-map", "2", "--training.threads", "1"]
+    made = call("train", "LocS10N1", "--out", "run", "--data", data, *small)
+    assert made.returncode == 0, made.stderr
+    again = call("train", "--resume", "run")
+    assert again.returncode == 0, again.stderr
+    assert "from step 4 to 4" in again.stdout
+    shown = call("plan", "run", "--seed", "2000")
+    assert shown.returncode == 0, shown.stderr
+    assert "energy" in shown.stdout
+    judged = call("eval", "run", "--episodes", "4", "--seed", "2000", "--execute", "10", "--json", "found.json")
+    assert judged.returncode == 0, judged.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    keys = "task planner preset config_hash commit episodes seed execute success success_interval spl mean_steps stall"
+    assert {*keys.split(), "plans", "plans_per_second", "seconds", "walk", "bot", "rows"} <= set(found)
+    assert found["bot"]["success"] == 1
+    assert [row["seed"] for row in found["rows"]] == [2000, 2001, 2002, 2003]
+    for arguments, message in (
+        (("train",), "name a task to train"),
+        (("train", "LocS10N1", "--out", "run", "--data", data), "there is a run in run already"),
+        (("eval", "nothing"), "is not a run folder"),
+        (("eval", "run", "--episodes", "0"), "episodes is 0"),
+        (("eval", "bot", "--task", "LocS10N1", "--iterations", "3"), "can be set for trained planners"),
+        (("plan", "nothing"), "there is no config.json"),
+        (("train", "--resume", "nothing"), "there is no config.json"),
+        (("train", "LocS10N1", "--planner.width", "30"), "multiple of the 4 heads"),
+    ):
+        answer = call(*arguments)
+        assert answer.returncode == 1, (arguments, answer)
+        assert message in answer.stderr
+        assert "Traceback" not in answer.stderr
 
 
 def test_schedule_and_intervals():

@@ -6,13 +6,14 @@ Nothing heavy is imported here, so that the command line answers at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from genplan.errors import UserError
 
 SourceName = Literal["mask", "uniform"]
+PresetName = Literal["default", "paper"]
 OrderName = Literal["random", "confidence", "margin", "near-to-far"]
-SOURCES, ORDERS = get_args(SourceName), get_args(OrderName)
+SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class GenPlanConfig:
     """What is learnt, and how it is used. Checked when made; saved with the weights."""
 
     source: SourceName = "mask"
+    preset: PresetName = "default"
     horizon: int = 10
     context: int = 1
     width: int = 64
@@ -44,7 +46,7 @@ class GenPlanConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
-        for name, allowed in (("source", SOURCES), ("order", ORDERS)):
+        for name, allowed in (("source", SOURCES), ("preset", PRESETS), ("order", ORDERS)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
         positive = ("horizon", "width", "heads", "layers", "passes", "execute", "iterations", "candidates")
@@ -69,11 +71,12 @@ class TrainConfig:
     steps: int = 5000
     batch: int = 128
     per_map: int = 8  # windows that share a map, and so its encoding
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     warmup: int = 200
     weight_decay: float = 0.05
     clip: float = 1.0
     average: float = 0.999  # decay of the averaged weights
+    augment: bool = True  # turn and reflect maps
     seed: int = 0
     threads: int = 2
     precision: str = "32-true"
@@ -100,3 +103,23 @@ class TrainConfig:
             raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
         if not 0 <= self.average < 1:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
+
+
+def paper_planner(source: SourceName = "mask", **options: Any) -> GenPlanConfig:
+    """The paper's settings: its hyper-parameter table, Algorithms 1 and 2 to the letter, whole plans executed.
+
+    Our `context` counts past steps; the paper's counts the current one too.
+    """
+    settings: dict[str, Any] = {
+        "source": source, "preset": "paper", "context": 0, "width": 128, "heads": 4, "layers": 4, "dropout": 0.1,
+        "noise_share": 0.0, "given_share": 0.0, "entropy_bound": 0.3, "execute": 10, "iterations": 5,
+        "order": "random", "goals_first": False, "temperature": 1.0,
+    }  # fmt: skip
+    return GenPlanConfig(**{**settings, **options})
+
+
+def paper_training(**options: Any) -> TrainConfig:
+    settings: dict[str, Any] = {
+        "steps": 5000, "batch": 64, "per_map": 1, "learning_rate": 8e-4, "weight_decay": 0.1, "augment": False,
+    }  # fmt: skip
+    return TrainConfig(**{**settings, **options})

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from genplan import tasks
-from genplan.config import GenPlanConfig
+from genplan.config import GenPlanConfig, paper_planner, paper_training
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Windows
 from genplan.errors import UserError
@@ -25,11 +25,12 @@ def planner(spec, config=SMALL, seed=0):
     return GenPlan(spec, config).eval()
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize("source", ["mask", "uniform"])
-def test_training_and_planning_ask_the_same_network(room, source):
+def test_training_and_planning_ask_the_same_network(room, source, preset):
     """The logits of a training batch equal those of planning in the same situation, to rounding."""
     task, episodes = room
-    model = planner(task.spec, dataclasses.replace(SMALL, source=source))
+    model = planner(task.spec, dataclasses.replace(SMALL, source=source, preset=preset))
     windows = Windows(task.spec, episodes[:1], 5, 2)
     episode = episodes[0]
     captured = {}
@@ -63,10 +64,11 @@ def test_training_and_planning_ask_the_same_network(room, source):
         assert torch.allclose(logits, planned[name], atol=1e-5)
 
 
-def test_rows_do_not_meet_and_windows_share_maps(room):
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_rows_do_not_meet_and_windows_share_maps(room, preset):
     """A batch of windows, four to a map, gives each window the logits it would get alone."""
     task, episodes = room
-    model = planner(task.spec)
+    model = planner(task.spec, dataclasses.replace(SMALL, preset=preset))
     batch = Windows(task.spec, episodes, 5, 2).draw(16, Rng.of(3), per_map=4)
     rows = Rng.of(0, batch=(16,))
     t = rows.uniform()
@@ -127,18 +129,20 @@ def test_weights_do_not_know_the_grid_and_other_tasks_fit():
     assert shapes[0] == shapes[1] == shapes[2]
 
 
-def test_a_task_without_map_words_or_goals():
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_task_without_map_words_or_goals(preset):
     spec = PlanSpec(num_actions=3, num_states=9)
     episodes = [Episode(np.array([0, 4, 8, 2]), np.array([1, 2, 0])), Episode(np.array([5, 6]), np.array([0]))]
-    model = planner(spec)
+    model = planner(spec, dataclasses.replace(SMALL, preset=preset))
     losses = model.loss(Windows(spec, episodes, 5, 2).draw(8, Rng.of(0)), Rng.of(1))
     assert torch.isfinite(losses.total)
     assert set(losses.metrics) >= {"loss/states", "loss/actions", "entropy"}
 
 
-def test_the_entropy_bound_moves_its_multiplier(room):
+@pytest.mark.parametrize("noise_share", [0.2, 0.0])  # read on noisy windows, or by a second look at pure noise
+def test_the_entropy_bound_moves_its_multiplier(room, noise_share):
     task, episodes = room
-    model = planner(task.spec, dataclasses.replace(SMALL, entropy_bound=5.0)).train()
+    model = planner(task.spec, dataclasses.replace(SMALL, entropy_bound=5.0, noise_share=noise_share)).train()
     windows = Windows(task.spec, episodes, 5, 2)
     model.loss(windows.draw(32, Rng.of(0)), Rng.of(1))
     assert model.bound.multiplier > 0  # no distribution over six actions has five nats
@@ -150,6 +154,18 @@ def test_an_untrained_network_walks_blindly(room):
     model = planner(task.spec, dataclasses.replace(SMALL, temperature=1.0))
     found = np.mean([result.success for result in rollout(model, task, range(2000, 2040), execute=5)])
     assert found < 0.5
+
+
+def test_the_papers_settings():
+    config = paper_planner("uniform")
+    assert (config.width, config.heads, config.layers, config.order, config.execute) == (128, 4, 4, "random", 10)
+    assert paper_training().steps == 5000
+    model = planner(tasks.get("MazeS4G1").spec, config)
+    assert model.denoiser.layers[0].qkv.weight.shape == (384, 128)
+    batch = EnvBatch(tasks.get("MazeS4G1"), [2000])
+    row = torch.zeros(1, dtype=torch.int64)
+    plan, _ = model.plan(batch.observations(), model.start(batch.observations()), Rng.of(0, row), row)
+    assert plan.actions.shape == (1, 10)
 
 
 def test_wrong_settings_are_not_born():

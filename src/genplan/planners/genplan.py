@@ -30,6 +30,7 @@ from genplan.flow import (
 )
 from genplan.models.denoiser import Denoiser
 from genplan.models.encoder import Context, Encoder
+from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.types import Observations, Oracle, Plan
 
 
@@ -61,10 +62,13 @@ class GenPlan(nn.Module):
         super().__init__()
         self.spec, self.config = spec, config
         self.path = Path(spec.sizes, Source(config.source))
-        self.encoder = Encoder(spec, config.width, config.passes)
-        self.denoiser = Denoiser(
-            spec, config.width, config.heads, config.layers, config.horizon, config.context, config.dropout
-        )
+        sizes = (config.width, config.heads, config.layers, config.horizon, config.context, config.dropout)
+        self.encoder: nn.Module
+        self.denoiser: nn.Module
+        if config.preset == "paper":
+            self.encoder, self.denoiser = PaperEncoder(spec, config.width), PaperDenoiser(spec, *sizes)
+        else:
+            self.encoder, self.denoiser = Encoder(spec, config.width, config.passes), Denoiser(spec, *sizes)
         self.bound = EntropyBound(config.entropy_bound)
 
     # --- the one way to the network ----------------------------------------------------------------------------------
@@ -77,7 +81,7 @@ class GenPlan(nn.Module):
         per_map: int,
     ) -> Logits:
         """(x_t, t) -> logits, with everything that does not change while denoising computed beforehand."""
-        known = self.denoiser.know(context, features, *past, per_map)
+        known = self.denoiser.know(context, features, *past, per_map)  # type: ignore[operator]
 
         def logits(x_t: Tokens, t: Tensor) -> Mapping[str, Tensor]:
             return self.denoiser(x_t, t, known)  # type: ignore[no-any-return]
@@ -103,10 +107,14 @@ class GenPlan(nn.Module):
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
         past = (batch.past_states, batch.past_actions, batch.past_valid)
-        logits = self.network(context, batch.features, past, size // number)(x_t, t)
+        network = self.network(context, batch.features, past, size // number)
+        logits = network(x_t, t)
         learnt = denoising_loss(self.path, logits, batch.x_1, x_t, batch.valid, given)
-        counted = batch.valid["actions"] & noisy[:, None]
-        nats = entropy(logits["actions"], counted)
+        if self.config.noise_share:
+            nats = entropy(logits["actions"], batch.valid["actions"] & noisy[:, None])
+        else:  # Algorithm 1 to the letter: a second look, at pure noise
+            noise = self.path.corrupt(batch.x_1, 0.0, rows.fold("again"), given)
+            nats = entropy(network(noise, torch.zeros_like(t))["actions"], batch.valid["actions"])
         metrics = {f"loss/{name}": loss for name, loss in learnt.losses.items()}
         metrics |= {f"right/{name}": right for name, right in learnt.accuracies.items()}
         metrics |= {"entropy": nats, "multiplier": self.bound.multiplier}
