@@ -4,7 +4,7 @@
     last.safetensors      everything needed to go on: live and averaged weights, optimiser moments, the step
     model.safetensors     the planner itself: the averaged weights as last saved
     best.safetensors      the averaged weights with the lowest loss on held-out demonstrations
-    log.jsonl             one line per logged step
+    log.jsonl             one line per logged step; the same for TensorBoard in tensorboard/
 
 A run's chance is keyed by (seed, step), so no generator state is needed to continue exactly. Loading never runs code:
 there is no pickle anywhere. Every tensor file carries a digest of its content, and one that does not match is refused.

@@ -209,6 +209,21 @@ def evaluate(
     return 0
 
 
+def quickstart(out: Path = Path("runs/quickstart"), steps: int = 1200, episodes: int = 100) -> int:
+    """The main job: demonstrations, a small planner trained before your eyes, 100 mazes it has never seen, a report.
+
+    Args:
+        out: The run folder. Stop at any time; the same command goes on.
+        steps: Training steps.
+        episodes: Unseen mazes to be solved (validation seeds, from 2000 on).
+    """
+    from rich.console import Console
+
+    from genplan.quickstart import main_job
+
+    return main_job(Console(), out, steps, episodes)
+
+
 def plan(
     planner: Annotated[str, tyro.conf.Positional],
     task: str | None = None,
@@ -217,6 +232,7 @@ def plan(
     temperature: float | None = None,
     order: OrderName | None = None,
     candidates: int | None = None,
+    film: Path | None = None,
 ) -> int:
     """Draw a maze with a plan over it, and print how the plan took shape.
 
@@ -228,6 +244,7 @@ def plan(
         temperature: Of the denoising.
         order: Which positions settle first.
         candidates: Plans of which the one of least energy is taken.
+        film: Write animations here: FILM-plan.gif of the denoising, FILM-episode.gif of the whole episode.
     """
     from rich.console import Console
 
@@ -237,7 +254,9 @@ def plan(
 
     console = Console()
     pilot = genplan.load(planner)
-    chosen = pilot.task if task is None else table.get(task)
+    if task is not None:
+        pilot.task = table.get(task)
+    chosen = pilot.task
     env = chosen.new_env()
     seen = chosen.observe(env, env.reset(seed=seed)[0])
     options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
@@ -251,10 +270,19 @@ def plan(
     console.print(draw.denoising(made.trace, mask=mask))
     sure = " ".join(f"{number:.2f}" for number in made.confidence)
     console.print(f"energy {made.energy:.2f} nats; confidence of each action: {sure}")
+    if film is not None:
+        from genplan import film as camera
+
+        shape, whole = (film.with_name(f"{film.stem}-{part}.gif") for part in ("plan", "episode"))
+        camera.write_gif(shape, camera.denoising(chosen.spec, seen["map"], int(seen["state"]), made.trace))
+        frames, success = camera.episode(pilot, seed)
+        camera.write_gif(whole, frames)
+        console.print(f"{shape} and {whole} written; the episode {'succeeded' if success else 'did not succeed'}")
     return 0
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
+    "quickstart": quickstart,
     "tasks": tasks,
     "demos": demos,
     "data show": data_show,

@@ -84,6 +84,8 @@ class TrainConfig:
     validate_every: int = 500
     save_every: int = 250
     keep: bool = False  # keep every saved model, not just the best and the last
+    evaluate_every: int = 0  # play validation seeds that often (0: never)
+    evaluate_episodes: int = 50
 
     def __post_init__(self) -> None:
         positive = (

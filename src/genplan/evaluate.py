@@ -133,7 +133,7 @@ class Evaluation:
 
     results: list[EpisodeResult]
     planner: Score
-    walk: Score
+    walk: Score | None
     bot: Score | None
 
 
@@ -142,7 +142,7 @@ def evaluate(
     task: Task,
     seeds: Sequence[int],
     *,
-    walk: Planner,
+    walk: Planner | None,
     execute: int | None = None,
     seed: int = 0,
     wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
@@ -163,7 +163,8 @@ def evaluate(
         expert_steps = {result.seed: result.steps for result in played}
         bot = Score.of(played, expert_steps, time.perf_counter() - began)
     results, seconds = timed(planner, execute=execute)
-    walked, walk_seconds = timed(walk)
-    return Evaluation(
-        results, Score.of(results, expert_steps, seconds), Score.of(walked, expert_steps, walk_seconds), bot
-    )
+    blind = None
+    if walk is not None:
+        walked, walk_seconds = timed(walk)
+        blind = Score.of(walked, expert_steps, walk_seconds)
+    return Evaluation(results, Score.of(results, expert_steps, seconds), blind, bot)

@@ -108,7 +108,7 @@ def record(
         "execute": execute,
         **dataclasses.asdict(score),
         "plans_per_second": score.plans / score.seconds,
-        "walk": dataclasses.asdict(found.walk),
+        "walk": None if found.walk is None else dataclasses.asdict(found.walk),
         "bot": None if found.bot is None else dataclasses.asdict(found.bot),
         "rows": [dataclasses.asdict(result) for result in found.results],
     }

@@ -17,7 +17,9 @@ from genplan.data.demos import Recipe, collect
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Windows, held_out
 from genplan.errors import DataError, UserError
+from genplan.evaluate import evaluate
 from genplan.planners.genplan import GenPlan
+from genplan.tasks.table import VALIDATION_SEEDS
 from genplan.train import Run
 
 
@@ -104,7 +106,14 @@ def _run(folder: Path, config: Mapping[str, Any], data: episodes.Dataset) -> Run
         Windows(planner.spec, part, settings.horizon, settings.context, settings.goal_kinds)
         for part in (train, validation)
     ]
-    return Run(folder, planner, windows[0], windows[1], training)
+
+    def play(trained: torch.nn.Module, number: int) -> dict[str, float]:
+        assert isinstance(trained, GenPlan)
+        task, seeds = tasks.get(config["task"]), VALIDATION_SEEDS[:number]
+        found = evaluate(trained, task, seeds, walk=None, execute=trained.config.execute).planner
+        return {"success": found.success, **({} if found.spl is None else {"spl": found.spl}), "stall": found.stall}
+
+    return Run(folder, planner, windows[0], windows[1], training, play)
 
 
 def commit() -> str:

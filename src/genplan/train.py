@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from genplan import checkpoint
 from genplan.config import TrainConfig
@@ -67,10 +68,17 @@ class Run:
     """A training in a folder: made or resumed, run step by step, saved on the way."""
 
     def __init__(
-        self, folder: Path, planner: nn.Module, windows: Windows, held_out: Windows, config: TrainConfig
+        self,
+        folder: Path,
+        planner: nn.Module,
+        windows: Windows,
+        held_out: Windows,
+        config: TrainConfig,
+        play: Callable[[nn.Module, int], dict[str, float]] | None = None,
     ) -> None:
         torch.set_num_threads(config.threads)
         self.folder, self.config, self.windows, self.held_out = folder, config, windows, held_out
+        self.play = play  # (planner, episodes) -> what it scores on validation seeds
         self.fabric = Fabric(accelerator="auto", devices=1, precision=config.precision)  # type: ignore[arg-type]
         self.planner = planner
         names, parameters = zip(*planner.named_parameters(), strict=True)
@@ -87,6 +95,7 @@ class Run:
         if (folder / "last.safetensors").exists():
             self._load()
         self._trim_log()
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=self.step + 1)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +140,9 @@ class Run:
                 last = self.step == config.steps
                 if self.step % config.validate_every == 0 or last:
                     self._validate()
+                if config.evaluate_every and self.play and (self.step % config.evaluate_every == 0 or last):
+                    found = self.play(self.average.lent(self.planner), config.evaluate_episodes)
+                    self._log({"step": self.step, **{f"validation/{name}": value for name, value in found.items()}})
                 if self.step % config.save_every == 0 or last:
                     self.seconds += time.process_time() - mark
                     mark = time.process_time()
@@ -139,6 +151,8 @@ class Run:
             self.seconds += time.process_time() - mark
             self.save()
             raise
+        finally:
+            self.board.flush()
 
     @torch.no_grad()
     def _validate(self) -> None:
@@ -200,6 +214,9 @@ class Run:
         self.step, self.best, self.seconds = about["step"], about["best"], about["seconds"]
 
     def _log(self, line: Mapping[str, Any]) -> None:
+        for name, value in line.items():
+            if name != "step":
+                self.board.add_scalar(name, value, line["step"])
         with (self.folder / "log.jsonl").open("a") as log:
             log.write(json.dumps(line) + "\n")
 
