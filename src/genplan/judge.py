@@ -72,20 +72,18 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
 
 def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Table:
     shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}")
-    for column in ("", "success", "95 %", "SPL", "steps", "stalling", "cells", "seconds"):
-        shown.add_column(column, justify="left" if not column else "right")
+    for column in ("", "success (95 %)", "SPL", "steps", "stalling", "seconds"):
+        shown.add_column(column, justify="left" if not column else "right", no_wrap=bool(column))
     rows: list[tuple[str, Score | None]] = [(name, found.planner), ("blind walk", found.walk), ("bot", found.bot)]
     for who, score in rows:
         if score is not None:
             low, high = score.success_interval
             shown.add_row(
                 who,
-                f"{score.success:.1%}",
-                f"{low:.1%}–{high:.1%}",
+                f"{score.success:.1%} ({100 * low:.0f}–{100 * high:.0f})",
                 "" if score.spl is None else f"{score.spl:.3f}",
                 f"{score.mean_steps:.1f}",
                 f"{score.stall:.0%}",
-                f"{score.cells:.1f}",
                 f"{score.seconds:.1f}",
             )
     return shown

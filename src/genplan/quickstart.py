@@ -24,13 +24,13 @@ TASK = "MazeS4G1"
 FILMS = 4
 
 
-def main_job(console: Console, folder: Path, steps: int, episodes: int) -> int:
+def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstrations: int = 1000) -> int:
     began = time.time()
     console.print(
-        f"[bold]genplan[/] learns to find its way in mazes from 1,000 demonstrations, then faces {episodes} mazes that it "
-        "has never seen. About five minutes on two cores; stop at any time, the same command goes on."
+        f"[bold]genplan[/] learns to find its way in mazes from {demonstrations} demonstrations, then faces {episodes} "
+        "mazes that it has never seen. About five minutes on two cores; stop at any time, the same command goes on."
     )
-    recipe = Recipe(TASK)
+    recipe = Recipe(TASK, demonstrations)
     if not exists(recipe.name):
         with progress(console, "1 of 4  demonstrations", recipe.episodes, "episodes") as tick:
             collect(recipe, workers=2, tick=tick)
@@ -39,7 +39,8 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int) -> int:
     if (folder / "config.json").exists():
         run = runs.resume(folder)
     else:
-        run = runs.begin(folder, TASK, GenPlanConfig(), TrainConfig(steps=steps, warmup=100, save_every=100))
+        training = TrainConfig(steps=steps, warmup=100, save_every=100)
+        run = runs.begin(folder, TASK, GenPlanConfig(), training, recipe.name)
     console.print(f"2 of 4  training, from step {run.step} to {run.config.steps}")
     with training_progress(console, run.step, run.config.steps) as tell:
         run.fit(tell)

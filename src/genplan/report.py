@@ -1,4 +1,4 @@
-"""Results as self-contained pages: tables, curves and films in one file, light and dark, good on a phone and in print."""
+"""Results as self-contained pages: tables, curves and films in one file; light and dark, on a phone and in print."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ from genplan.checkpoint import write_atomically
 from genplan.evaluate import Evaluation, Score
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c22; --paper: #fdfdfb; --line: #d6d6d0; --soft: #6a6a72; --accent: #0b6fb8; }
+:root { color-scheme: light dark; --ink: #1c1c22; --paper: #fdfdfb; --line: #d6d6d0; --soft: #6a6a72; --mark: #0b6fb8; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #ececf0; --paper: #16161a; --line: #3a3a42; --soft: #a0a0aa; --accent: #56b4e9; }
+  :root { --ink: #ececf0; --paper: #16161a; --line: #3a3a42; --soft: #a0a0aa; --mark: #56b4e9; }
 }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; max-width: 62rem;
-  padding: 1.5rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; } td, th { padding: .35rem .8rem; text-align: right;
-  border-bottom: 1px solid var(--line); white-space: nowrap; } td:first-child, th:first-child { text-align: left; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; }
+h1 { font-size: 1.6rem; }
+h2 { font-size: 1.15rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; }
+td, th { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td:first-child, th:first-child { text-align: left; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.2rem; }
-figure { margin: 0; } figcaption, .soft { color: var(--soft); font-size: .9rem; } img { max-width: 100%; border-radius: 4px; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-svg path { fill: none; stroke: var(--accent); stroke-width: 2; } svg line { stroke: var(--line); }
-pre { overflow-x: auto; font-size: .85rem; } @media print { body { max-width: none; } }
+figure { margin: 0; }
+figcaption, .soft { color: var(--soft); font-size: .9rem; }
+img { max-width: 100%; border-radius: 4px; }
+svg { width: 100%; height: auto; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+svg path { fill: none; stroke: var(--mark); stroke-width: 2; }
+svg line { stroke: var(--line); }
+pre { white-space: pre-wrap; font-size: .85rem; }
+@media print { body { max-width: none; } }
 """
 
 
@@ -105,8 +113,8 @@ def run_page(
     seeds = [result.seed for result in found.results]
     words = (
         f"{escape(config['method'])} trained on {data['episodes']} demonstrations ({escape(data['name'])}, content "
-        f"{data['digest']}) in {seconds / 60:.1f} CPU-minutes; judged on {len(seeds)} mazes that it has never seen, seeds "
-        f"{seeds[0]}–{seeds[-1]}, beside a walk that sees nothing and the bot that gave the demonstrations."
+        f"{data['digest']}) in {seconds / 60:.1f} CPU-minutes; judged on {len(seeds)} mazes that it has never seen, "
+        f"seeds {seeds[0]}–{seeds[-1]}, beside a walk that sees nothing and the bot that gave the demonstrations."
     )
     rows = [("this planner", found.planner), ("blind walk", found.walk), ("bot", found.bot)]
     body = (

@@ -27,12 +27,12 @@ GRID_ACTIONS = ("left", "right", "forward", "pick up", "drop", "toggle")
 class Rate(ProgressColumn):
     def __init__(self, unit: str) -> None:
         super().__init__()
-        self.unit = unit
+        self.unit = f" {unit}" if unit else ""
 
     def render(self, task: ProgressTask) -> Text:
         if not task.speed:
-            return Text(f"… {self.unit}/s")
-        return Text(f"{task.speed:.{0 if task.speed >= 10 else 1}f} {self.unit}/s")
+            return Text(f"…{self.unit}/s")
+        return Text(f"{task.speed:.{0 if task.speed >= 10 else 1}f}{self.unit}/s")
 
 
 @contextmanager
@@ -46,22 +46,17 @@ def progress(console: Console, what: str, total: int, unit: str) -> Iterator[Cal
 
 @contextmanager
 def training_progress(console: Console, begun: int, steps: int) -> Iterator[Callable[[TrainingProgress], None]]:
-    """A bar with losses, the correct-action rate, entropy, multiplier, steps per second and remaining time."""
-    columns = (
-        MofNCompleteColumn(),
-        BarColumn(bar_width=12),
-        Rate("steps"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
+    """A bar with steps per second, remaining time, the losses of states, actions and goals (s, a, g), the share of
+    corrupted actions that is guessed right, the entropy H and its multiplier λ."""
+    columns = (MofNCompleteColumn(), BarColumn(8), Rate(""), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("first batches …", total=steps, completed=begun)
 
         def tell(now: TrainingProgress) -> None:
             m = now.metrics
-            losses = " ".join(f"{name[5:]} {value:.2f}" for name, value in m.items() if name.startswith("loss/"))
+            losses = " ".join(f"{name[5]} {value:.2f}" for name, value in m.items() if name.startswith("loss/"))
             rest = f"right {m['right/actions']:.0%} H {m['entropy']:.2f} λ {m['multiplier']:.2f}"
-            bar.update(task, completed=now.step, description=f"{losses} · {rest}")
+            bar.update(task, completed=now.step, description=f"{losses} {rest}")
 
         yield tell
 
