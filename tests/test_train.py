@@ -12,9 +12,10 @@ import time
 import gymnasium
 import pytest
 import torch
+from rich.console import Console
 
 import genplan
-from genplan import checkpoint, draw, runs, tasks
+from genplan import checkpoint, draw, export, runs, tasks
 from genplan.checkpoint import CheckpointError
 from genplan.config import GenPlanConfig, TrainConfig
 from genplan.data.demos import Recipe, collect
@@ -244,3 +245,31 @@ def test_schedule_and_intervals():
     ):
         with pytest.raises(UserError, match=message):
             TrainConfig(**wrong)
+
+
+def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "TEST_SEEDS", range(2000, 2003))
+    task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=20)
+    monkeypatch.setattr(tasks, "get", lambda name: task)
+    console = Console(record=True, width=100)
+    out = tmp_path / "planner"
+    export.export(console, finished, out)
+    card = json.loads((out / "card.json").read_text())
+    assert card["dataset"]["digest"]
+    assert card["cpu_seconds"] >= 0
+    assert card["results"]["episodes"] == 3
+    assert (out / "model.safetensors").stat().st_size < (finished / "model.safetensors").stat().st_size * 0.6
+    half, whole = genplan.load(out).planner, genplan.load(finished).planner
+    for name, tensor in whole.state_dict().items():
+        assert torch.allclose(half.state_dict()[name], tensor, atol=2e-3)
+    with pytest.raises(UserError, match="there is a planner in"):
+        export.export(console, finished, out)
+    again = tmp_path / "again"
+    assert export.reproduce(console, str(out), again)
+    assert same(weights(again), weights(finished))  # the same bits: same data, same seed, same machine
+    assert "as good as its card" in console.export_text()
+    with pytest.raises(UserError, match=r"has no card\.json"):
+        export.reproduce(console, str(finished), tmp_path / "x")
+    with pytest.raises(UserError, match="there is no planner 'pretrained:Nowhere'"):
+        genplan.load("pretrained:Nowhere")
+    assert resolve(str(finished), task).config.horizon == 5

@@ -186,7 +186,7 @@ def evaluate(
     """Evaluate a planner beside the blind walk and the bot, on the same seeds.
 
     Args:
-        planner: A run folder, bot, walk:lively, file.py:Class, …
+        planner: A run folder, pretrained:TASK, bot, walk:lively, file.py:Class, …
         task: The task (by default the one the planner was trained on).
         episodes: How many episodes.
         seed: The first seed; seeds are seed to seed + episodes − 1. Test seeds are 1234 to 1483.
@@ -207,6 +207,36 @@ def evaluate(
     chosen = {name: value for name, value in options.items() if value is not None}
     judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json)
     return 0
+
+
+def export(run: Annotated[Path, tyro.conf.Positional], out: Path) -> int:
+    """Make a finished run small enough to give away: half precision, with a card of its origin and results.
+
+    Args:
+        run: The run folder.
+        out: Where to put the planner; load it by this path.
+    """
+    from rich.console import Console
+
+    from genplan.export import export as give_away
+
+    give_away(Console(), run, out)
+    return 0
+
+
+def reproduce(planner: Annotated[str, tyro.conf.Positional], out: Path | None = None) -> int:
+    """Train an exported planner again from nothing, by its card, and compare what it scores.
+
+    Args:
+        planner: pretrained:TASK, or the folder of an exported planner.
+        out: The run folder (by default runs/reproduce-NAME). Stop at any time; the same command goes on.
+    """
+    from rich.console import Console
+
+    from genplan.export import reproduce as again
+
+    name = planner.removeprefix("pretrained:").replace("/", "-")
+    return 0 if again(Console(), planner, out or Path("runs") / f"reproduce-{name}") else 1
 
 
 def quickstart(out: Path = Path("runs/quickstart"), steps: int = 1200, episodes: int = 100) -> int:
@@ -289,6 +319,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "train": train,
     "eval": evaluate,
     "plan": plan,
+    "export": export,
+    "reproduce": reproduce,
     "toy": toy,
 }
 

@@ -56,8 +56,8 @@ def judge(
 
 def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any], Task]:
     """A planner by name, its config (empty if it was not trained), and its task."""
-    if (Path(name) / "config.json").exists():
-        trained, config = runs.load(Path(name))
+    if name.startswith("pretrained:") or (Path(name) / "config.json").exists():
+        trained, config = runs.load(runs.locate(name))
         config["planner"] = {**config["planner"], **options}
         return trained.with_options(**options), config, tasks.get(task_name or config["task"])
     if task_name is None:

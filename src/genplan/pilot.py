@@ -95,6 +95,6 @@ class Pilot:
 
 
 def load(name: str | Path) -> Pilot:
-    """A trained planner by name: a run folder made by `genplan train`."""
-    planner, config = runs.load(Path(name))
+    """A trained planner by name: `pretrained:TASK`, or a run folder made by `genplan train`."""
+    planner, config = runs.load(runs.locate(name))
     return Pilot(planner, tasks.get(config["task"]), config)

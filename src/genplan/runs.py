@@ -64,6 +64,20 @@ def resume(folder: Path, tick: Callable[[int], None] | None = None) -> Run:
     return _run(folder, config, data)
 
 
+def locate(name: str | Path) -> Path:
+    """The folder of a trained planner: `pretrained:TASK`, or a run folder itself."""
+    text = str(name)
+    if not text.startswith("pretrained:"):
+        return Path(name)
+    from genplan.export import shipped
+
+    known = shipped()
+    if (wanted := text.removeprefix("pretrained:")) not in known:
+        has = f"known are {', '.join(f'pretrained:{one}' for one in known)}" if known else "this genplan ships none"
+        raise UserError(f"there is no planner '{text}'; {has}")
+    return known[wanted]
+
+
 def load(folder: Path) -> tuple[GenPlan, dict[str, Any]]:
     """The planner of a run, and its config."""
     config = checkpoint.read_config(folder)

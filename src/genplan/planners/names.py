@@ -37,6 +37,10 @@ def resolve(name: str, task: Task, trained_on: str | None = None) -> Planner:
             if not callable(getattr(planner, method, None)):
                 raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
         return planner
+    if name.startswith("pretrained:") or (Path(name) / "config.json").is_file():
+        from genplan import runs  # not at the top: a run needs demonstrations, and those need experts' names
+
+        return runs.load(runs.locate(name))[0]
     raise UserError(f"there is no planner '{name}'; expected one of:\n{_grammar()}")
 
 
