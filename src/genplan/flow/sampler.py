@@ -149,7 +149,7 @@ def sample(
                 step = _jump(path, name, x, probs, t, t_next, eta, fixed[name], u)
             else:
                 share = 1.0 if name in first else float(path.schedule.kappa(torch.tensor(t_next, dtype=torch.float64)))
-                chosen = _next_in_line(order, answer[name], settled[name], fixed[name], share, rows)
+                chosen = _next_in_line(order, answer[name], log_z[name], settled[name], fixed[name], share, rows)
                 step = _settle(x, probs, chosen, u)
                 settled[name] = settled[name] | chosen
                 if not eta and name in first:
@@ -305,7 +305,9 @@ def _grid(steps: int | Sequence[float]) -> list[float]:
     return grid
 
 
-def _next_in_line(order: Order, logits: Tensor, settled: Tensor, fixed: Tensor, share: float, rows: int) -> Tensor:
+def _next_in_line(
+    order: Order, logits: Tensor, log_z: Tensor, settled: Tensor, fixed: Tensor, share: float, rows: int
+) -> Tensor:
     """The positions that settle now, so that `share` of the plan is settled; bool like `settled`.
 
     Rounded up: a step that settles nothing wastes a network call (the margin keeps 0.3 · 10 from becoming 4).
@@ -319,8 +321,11 @@ def _next_in_line(order: Order, logits: Tensor, settled: Tensor, fixed: Tensor, 
     open_ = ~settled.flatten(rows)
     num_free = (~fixed).flatten(rows).sum(-1)
     due = torch.ceil(share * num_free - 1e-4).long() - (num_free - open_.sum(-1))
-    top = logits.softmax(-1).topk(2, -1).values
-    score = top[..., 0] - (top[..., 1] if order is Order.MARGIN else 0)
+    if order is Order.CONFIDENCE:
+        score = (logits.amax(-1) - log_z).exp()
+    else:
+        top = (logits.topk(2, -1).values - log_z[..., None]).exp()
+        score = top[..., 0] - top[..., 1]
     score = torch.where(settled, -torch.inf, score).flatten(rows)
     place = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
     chosen: Tensor = ((place < due[..., None]) & open_).reshape(settled.shape)

@@ -57,12 +57,13 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """x [B, T, D]; key and value [M, heads, N, d], where B is a multiple of M: rows in turn share a context."""
         drop = self.dropout if self.training else 0.0
-        q, k, v = (self.split(part) for part in self.qkv(self.norms[0](x)).chunk(3, -1))
+        batch, length, width = x.shape
+        together = self.qkv(self.norms[0](x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = together.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
         x = x + self.self_out(mixed.transpose(1, 2).flatten(2))
-        batch, length, width = x.shape
-        together = self.query(self.norms[1](x)).reshape(len(key), -1, width)  # [M, P · T, D]
-        seen = functional.scaled_dot_product_attention(self.split(together), key, value, dropout_p=drop)
+        asked = self.split(self.query(self.norms[1](x)).reshape(len(key), -1, width))  # [M, heads, P · T, d]
+        seen = functional.scaled_dot_product_attention(asked, key, value, dropout_p=drop)
         x = x + self.cross_out(seen.transpose(1, 2).flatten(2)).reshape(batch, length, width)
         hidden = functional.gelu(self.up(self.norms[2](x)))
         out = self.down(hidden)

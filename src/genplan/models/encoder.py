@@ -63,9 +63,9 @@ class MapEncoder(nn.Module):
         image = cells.permute(0, 3, 2, 1).contiguous(memory_format=torch.channels_last)  # [M, D, H, W]
         scale, shift, gain, bias = self.film(mission)[:, :, None, None].chunk(4, 1)
         image = image + self.mix(functional.relu(image * (1 + scale) + shift))  # which cell does the mission mean?
-        state = image
+        state, gain, offset = image, 1 + gain, bias + image
         for _ in range(self.passes):
-            change = self.spread(state) * (1 + gain) + bias + image
+            change = torch.addcmul(offset, self.spread(state), gain)
             state = self.norm(state + self.update(functional.relu(change)))
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
         return features
