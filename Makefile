@@ -20,6 +20,7 @@ check: setup  ## lint, strict types, tests, and every branch of flow/ covered
 bench: setup  ## speed, as ratios measured in one run
 	$(BIN)/python benchmarks/sampler_overhead.py
 	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python benchmarks/planner.py
 
 setup:
 	@$(PYTHON) tools/bootstrap.py

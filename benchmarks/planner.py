@@ -1,0 +1,146 @@
+"""Speed of training and planning, with the machine's own matrix-product rate beside every figure.
+
+    python benchmarks/planner.py [--threads 1] [--sweep FILE.png] [--memory]
+
+The authors' code on the same kind of machine (one thread, CPU time): 1.5–2.0 s for a training step (batch 64, H = 10),
+92–98 ms for a plan (5 iterations, batch 1), 790–930 s for 250 untrained MazeS4G1 episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from genplan import tasks
+from genplan.config import GenPlanConfig
+from genplan.data.demos import collect_episode
+from genplan.data.windows import Windows
+from genplan.evaluate import rollout
+from genplan.flow import Rng
+from genplan.planners.genplan import GenPlan
+from genplan.planners.reference import Bot
+from genplan.tasks.batch import EnvBatch
+
+
+def product_rate() -> float:
+    """GFLOP per CPU-second of float32 matrix products, now."""
+    a = torch.randn(768, 768)
+    a @ a
+    began = time.process_time()
+    for _ in range(20):
+        a @ a
+    return 20 * 2 * 768**3 / (time.process_time() - began) / 1e9
+
+
+def median(function: Callable[[int], object], repeats: int) -> tuple[float, float]:
+    """Wall and CPU seconds of one call, each the median."""
+    function(0)
+    walls, cpus = [], []
+    for number in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        function(number + 1)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return sorted(walls)[repeats // 2], sorted(cpus)[repeats // 2]
+
+
+def training(per_map: int) -> None:
+    task = tasks.get("MazeS4G1")
+    env, bot = task.make(), Bot()
+    episodes = [collect_episode(bot, task, env, seed) for seed in range(10_000, 10_100)]
+    windows = Windows(task.spec, [episode for episode in episodes if episode is not None], 10, 1)
+    planner = GenPlan(task.spec, GenPlanConfig()).train()
+    optimiser = torch.optim.AdamW(planner.parameters(), fused=True)
+
+    def step(number: int) -> None:
+        rng = Rng.of(number)
+        loss = planner.loss(windows.draw(64, rng, per_map), rng).total
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(planner.parameters(), 1.0)
+        optimiser.step()
+
+    _, cpu = median(step, 15)
+    print(
+        f"training step, batch 64, H 10, {per_map} windows per map: {cpu:.3f} CPU-s (bar 0.15) · {product_rate():.0f} GFLOP/s"
+    )
+
+
+def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "MazeS4G1") -> float:
+    """Wall seconds of one batch of plans, maps encoded anew."""
+    task = tasks.get(world)
+    planner = GenPlan(task.spec, GenPlanConfig(iterations=iterations, horizon=horizon)).eval()
+    envs = EnvBatch(task, range(2000, 2000 + batch))
+    seen, rows = envs.observations(), torch.arange(batch)
+
+    def plan(number: int) -> None:
+        planner.plan(seen, planner.start(seen), Rng.of(number, rows), rows)
+
+    wall, _ = median(plan, 9 if batch < 500 else 3)
+    return wall
+
+
+def episodes(number: int = 250) -> None:
+    task = tasks.get("MazeS4G1")
+    planner = GenPlan(task.spec, GenPlanConfig(iterations=5, execute=10)).eval()
+    began, cpu = time.perf_counter(), time.process_time()
+    results = rollout(planner, task, range(2000, 2000 + number), execute=10)
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    solved = sum(result.success for result in results)
+    print(f"{number} untrained episodes ({solved} solved by chance): {wall:.1f} s, {cpu:.1f} CPU-s (bar 40)")
+
+
+def sweep(path: Path) -> None:
+    """Cost against horizon, grid and batch."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    horizons = (10, 20, 30)
+    axes[0].plot(horizons, [1e3 * planning(64, horizon=horizon) for horizon in horizons], "o-")
+    axes[0].set(xlabel="horizon", ylabel="ms for 64 plans", title="10×10, 5 iterations", ylim=0)
+    worlds = ("KeyCorridorS3R3", "BlockUnlock", "MazeS4G1", "DoorsOrder", "MazeS7G1")
+    cells = [tasks.WORLDS[world].size ** 2 for world in worlds]
+    axes[1].plot(cells, [1e3 * planning(64, world=world) for world in worlds], "o-")
+    axes[1].set(xlabel="cells of the grid", title="horizon 10", ylim=0)
+    batches = (1, 3, 10, 30, 100, 300, 1000)
+    axes[2].loglog(batches, [batch / planning(batch) for batch in batches], "o-")
+    axes[2].set(xlabel="batch", ylabel="plans per second", title="10×10, horizon 10")
+    figure.savefig(path, dpi=100)
+    print(f"{path} written")
+
+
+def memory() -> None:
+    """Peak memory after 250 and after 2,000 episodes."""
+    task = tasks.get("LocS10N1")
+    planner = GenPlan(task.spec, GenPlanConfig(iterations=2, execute=10)).eval()
+    peaks = []
+    for part in range(8):
+        rollout(planner, task, range(2000, 2250), execute=10, seed=part)
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print("peak memory, MB, after each 250 episodes:", *(f"{peak:.0f}" for peak in peaks))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sweep", type=Path)
+    parser.add_argument("--memory", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    for windows_per_map in (4, 8):
+        training(windows_per_map)
+    print(f"one plan, 5 iterations, batch 1: {1e3 * planning(1):.1f} ms (bar 12) · {product_rate():.0f} GFLOP/s")
+    print(f"batch 250: {250 / planning(250):.0f} plans/s (bar 800) · {product_rate():.0f} GFLOP/s")
+    episodes()
+    if arguments.sweep:
+        sweep(arguments.sweep)
+    if arguments.memory:
+        memory()
