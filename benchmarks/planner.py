@@ -66,9 +66,8 @@ def training(per_map: int) -> None:
         optimiser.step()
 
     _, cpu = median(step, 15)
-    print(
-        f"training step, batch 64, H 10, {per_map} windows per map: {cpu:.3f} CPU-s (bar 0.15) · {product_rate():.0f} GFLOP/s"
-    )
+    rate = product_rate()
+    print(f"training step, batch 64, H 10, {per_map} windows per map: {cpu:.3f} CPU-s (bar 0.15) · {rate:.0f} GFLOP/s")
 
 
 def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "MazeS4G1") -> float:
