@@ -139,6 +139,17 @@ def test_a_task_without_map_words_or_goals(preset):
     assert set(losses.metrics) >= {"loss/states", "loss/actions", "entropy"}
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_map_without_words(room, preset):
+    """As in examples/doorkey.py: windows share maps, and there is no mission to count them by."""
+    task, episodes = room
+    spec = dataclasses.replace(task.spec, words=(), max_words=0, mirrored_words={})
+    model = planner(spec, dataclasses.replace(SMALL, preset=preset))
+    batch = Windows(spec, episodes, 5, 2).draw(16, Rng.of(0), per_map=4)
+    assert batch.num_maps == 4
+    assert torch.isfinite(model.loss(batch, Rng.of(1)).total)
+
+
 @pytest.mark.parametrize("noise_share", [0.2, 0.0])  # read on noisy windows, or by a second look at pure noise
 def test_the_entropy_bound_moves_its_multiplier(room, noise_share):
     task, episodes = room

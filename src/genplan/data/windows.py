@@ -44,6 +44,11 @@ class PlanBatch:
     def __len__(self) -> int:
         return len(self.map_row)
 
+    @property
+    def num_maps(self) -> int:
+        """M: windows stand in the order of their maps."""
+        return int(self.map_row[-1]) + 1
+
 
 class Windows:
     """All windows of a set of episodes, ready to be drawn."""

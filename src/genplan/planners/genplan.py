@@ -92,8 +92,7 @@ class GenPlan(nn.Module):
 
     def loss(self, batch: PlanBatch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
-        size = len(batch)
-        number = size if batch.mission is None else len(batch.mission)
+        size, number = len(batch), batch.num_maps
         rows = rng.fold(torch.arange(size, device=batch.map_row.device))
         t = rows.fold("t").uniform()
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
