@@ -91,7 +91,7 @@ class Windows:
         missions: list[NDArray[np.int64]] = []
         rows: list[int] = []
         for episode in episodes:
-            tokens = self.spec.encode_mission(episode.mission)
+            tokens = self.spec.encode_mission(episode.mission if self.spec.words else "")
             seen: dict[bytes, int] = {}
             for step in range(len(episode) + 1):
                 picture = b"" if episode.maps is None else episode.maps[step].tobytes()
