@@ -6,7 +6,7 @@ export OMP_WAIT_POLICY := PASSIVE
 .PHONY: run test check bench setup clean
 
 run: setup  ## the main job
-	@$(BIN)/genplan toy
+	@$(BIN)/genplan quickstart
 
 test: setup  ## all tests
 	@$(BIN)/python -m pytest -n 2

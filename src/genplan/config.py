@@ -78,7 +78,7 @@ class TrainConfig:
     average: float = 0.999  # decay of the averaged weights
     augment: bool = True  # turn and reflect maps
     seed: int = 0
-    threads: int = 2
+    threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
     precision: str = "32-true"
     log_every: int = 50
     validate_every: int = 500
