@@ -28,7 +28,7 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstr
     began = time.time()
     console.print(
         f"[bold]genplan[/] learns to find its way in mazes from {demonstrations} demonstrations, then faces {episodes} "
-        "mazes that it has never seen. About five minutes on two cores; stop at any time, the same command goes on."
+        "mazes that it has never seen. About four minutes on two cores; stop at any time, the same command goes on."
     )
     recipe = Recipe(TASK, demonstrations)
     if not exists(recipe.name):
