@@ -1,6 +1,6 @@
 """Hundreds of environments, stepped one after the other in this process.
 
-Processes would cost more than they give: a step of a grid world takes 20 µs, a message between processes 100.
+A step of a grid world takes 20 to 50 µs: too little to be worth sending to another process.
 """
 
 from __future__ import annotations
