@@ -1,7 +1,13 @@
 """The command line, as a user types it."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+from genplan import cli
+from genplan.errors import UserError
 
 
 def genplan(*arguments, **options):
@@ -19,8 +25,6 @@ def test_tasks_and_gallery(tmp_path):
 
 
 def test_demos_and_data_show(tmp_path):
-    import os
-
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path)}
     answer = genplan("demos", "LocS10N1", "--episodes", "6", "--workers", "1", env=environment)
     assert answer.returncode == 0, answer.stderr
@@ -34,8 +38,6 @@ def test_demos_and_data_show(tmp_path):
 
 
 def test_mistakes_are_told_in_plain_words(tmp_path):
-    import os
-
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path)}
     for arguments, message, code in (
         (("demos", "MazeS4G3"), "did you mean MazeS4G", 1),
@@ -50,3 +52,27 @@ def test_mistakes_are_told_in_plain_words(tmp_path):
         assert answer.returncode == code, (arguments, answer)
         assert message in answer.stderr
         assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("preset", [["--planner.preset", "paper"], ["--planner.preset=paper"]])
+def test_a_preset_brings_all_its_settings(preset, monkeypatch):
+    planner, training = asked(monkeypatch, "MazeS7G1", *preset, "--planner.heads", "8")
+    assert (planner.preset, planner.width, planner.horizon, planner.heads) == ("paper", 128, 20, 8)
+    assert training.batch == 64
+    planner, training = asked(monkeypatch, "MazeS4G1", "--training.batch", "32")
+    assert (planner.preset, planner.width, training.batch) == ("default", 64, 32)
+
+
+def asked(monkeypatch, *arguments):
+    """What `genplan train` would train with."""
+    begun = []
+
+    def begin(folder, task, planner, training, data):
+        begun.append((planner, training))
+        raise UserError("enough")
+
+    monkeypatch.setattr("genplan.runs.begin", begin)
+    monkeypatch.setattr("sys.argv", ["genplan", "train", *arguments])
+    with pytest.raises(SystemExit):
+        cli.main()
+    return begun[0]

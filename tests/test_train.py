@@ -212,6 +212,8 @@ def test_the_command_line_trains_plans_and_evaluates(data, tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())
     keys = "task planner preset config_hash commit episodes seed execute success success_interval spl mean_steps stall"
     assert {*keys.split(), "plans", "plans_per_second", "seconds", "walk", "bot", "rows"} <= set(found)
+    assert found["preset"] == "default"
+    assert 0 < found["planner_seconds"] < found["seconds"]
     assert found["bot"]["success"] == 1
     assert [row["seed"] for row in found["rows"]] == [2000, 2001, 2002, 2003]
     for arguments, message in (

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from genplan.config import GenPlanConfig, OrderName, TrainConfig
+from genplan.config import GenPlanConfig, OrderName, TrainConfig, settings
 
 
 def toy() -> int:
@@ -140,6 +141,9 @@ def train(
 ) -> int:
     """Train a planner; stop with Ctrl-C and go on with --resume.
 
+    What is not said is taken from the table of settings: a world has its own, and --planner.preset paper takes over the
+    paper's architecture with all its settings, for planner and training.
+
     Args:
         task: A task of `genplan tasks`, or file.py:task for your own.
         out: The run folder (by default runs/TASK-SOURCE).
@@ -181,6 +185,7 @@ def evaluate(
     candidates: int | None = None,
     slip: float = 0.0,
     walk: str = "walk:demos",
+    threads: int | None = None,
     json: Path | None = None,
 ) -> int:
     """Evaluate a planner beside the blind walk and the bot, on the same seeds.
@@ -197,12 +202,17 @@ def evaluate(
         candidates: Plans per decision, of which the one of least energy is taken.
         slip: Chance that another action happens than the one chosen.
         walk: The blind walk to show beside.
+        threads: Of the network (by default one per core).
         json: Write everything measured to this file.
     """
     from rich.console import Console
 
     from genplan.judge import judge
 
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(max(threads, 1))
     options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
     chosen = {name: value for name, value in options.items() if value is not None}
     judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json)
@@ -325,6 +335,17 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
+def _settings(arguments: list[str]) -> dict[str, Any]:
+    """What `train` falls back on depends on the world and the preset that are named."""
+    from genplan.tasks.table import WORLDS
+
+    world = next((argument for argument in arguments[1:] if argument in WORLDS), None)
+    words = " ".join(arguments).replace("=", " ").split()
+    is_paper = any(pair == ("--planner.preset", "paper") for pair in pairwise(words))
+    planner, training = settings(world, "paper" if is_paper else "default")
+    return {"planner": planner, "training": training}
+
+
 def main() -> None:
     from genplan import __version__
     from genplan.errors import UserError
@@ -336,9 +357,12 @@ def main() -> None:
     for name in COMMANDS:  # a command of two words is one word to tyro
         if " " in name and arguments[:2] == name.split():
             arguments = [name, *arguments[2:]]
+    commands: dict[str, Any] = dict(COMMANDS)
+    if arguments[:1] == ["train"]:
+        commands["train"] = partial(train, **_settings(arguments))
     options: dict[str, Any] = {"prog": "genplan", "description": "Plan from demonstrations with discrete flow models."}
     try:
-        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments, **options)
+        code = tyro.extras.subcommand_cli_from_dict(commands, args=arguments, **options)
     except UserError as error:
         print(f"genplan: {error}", file=sys.stderr)
         sys.exit(1)

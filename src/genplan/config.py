@@ -5,6 +5,7 @@ Nothing heavy is imported here, so that the command line answers at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -107,21 +108,30 @@ class TrainConfig:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
 
 
-def paper_planner(source: SourceName = "mask", **options: Any) -> GenPlanConfig:
-    """The paper's settings: its hyper-parameter table, Algorithms 1 and 2 to the letter, whole plans executed.
-
-    Our `context` counts past steps; the paper's counts the current one too.
-    """
-    settings: dict[str, Any] = {
-        "source": source, "preset": "paper", "context": 0, "width": 128, "heads": 4, "layers": 4, "dropout": 0.1,
-        "noise_share": 0.0, "given_share": 0.0, "entropy_bound": 0.3, "execute": 10, "iterations": 5,
-        "order": "random", "goals_first": False, "temperature": 1.0,
-    }  # fmt: skip
-    return GenPlanConfig(**{**settings, **options})
+# What differs from one world to another in the `default` preset: no world has code of its own.
+OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "MazeS4G1": ({}, {"steps": 8000}),
+}
 
 
-def paper_training(**options: Any) -> TrainConfig:
-    settings: dict[str, Any] = {
-        "steps": 5000, "batch": 64, "per_map": 1, "learning_rate": 8e-4, "weight_decay": 0.1, "augment": False,
-    }  # fmt: skip
-    return TrainConfig(**{**settings, **options})
+def settings(world: str | None = None, preset: PresetName = "default") -> tuple[GenPlanConfig, TrainConfig]:
+    """The settings of a world of the table, in one of the presets; of any other task, if `world` is None."""
+    if preset == "paper":
+        return _paper_settings(world)
+    planner, training = OF_WORLDS.get(world or "", ({}, {}))
+    return GenPlanConfig(**planner), TrainConfig(**training)
+
+
+def _paper_settings(world: str | None) -> tuple[GenPlanConfig, TrainConfig]:
+    """The paper's hyper-parameter tables, Algorithms 1 and 2 to the letter, whole plans executed."""
+    from genplan.tasks.table import ROWS  # not above: it brings Gymnasium along
+
+    row = next((row for row in ROWS.values() if row.trained_on == world), ROWS["MazeS4G1"])
+    planner = GenPlanConfig(
+        preset="paper", horizon=row.horizon,
+        context=row.context - 1,  # ours counts past steps, the paper's the current one too
+        width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, entropy_bound=row.entropy,
+        execute=row.horizon, iterations=row.iterations, order="random", goals_first=False, temperature=1.0,
+    )  # fmt: skip
+    training = TrainConfig(steps=5000, batch=64, per_map=1, learning_rate=8e-4, weight_decay=0.1, augment=False)
+    return planner, training

@@ -45,7 +45,8 @@ def rollout(
     plans = torch.zeros(size, dtype=torch.int64)
     stalled, success = [0] * size, [False] * size
     taken: list[list[int]] = [[] for _ in range(size)]
-    visited = [{int(observation["state"])} for observation in batch.current]
+    headings = task.spec.num_headings
+    visited = [{int(observation["state"]) // headings} for observation in batch.current]
     running = torch.arange(size)
     while len(running):
         needy = torch.tensor([row for row in running.tolist() if not queue[row]], dtype=torch.int64)
@@ -61,7 +62,7 @@ def rollout(
         for place, row in enumerate(running.tolist()):
             success[row] = outcome.success[place]
             stalled[row] += not outcome.changed[place]
-            visited[row].add(int(batch.current[row]["state"]))
+            visited[row].add(int(batch.current[row]["state"]) // headings)
             taken[row].append(int(actions[place]))
         alive = torch.tensor([not done for done in outcome.done])
         if tick is not None and not bool(alive.all()):
@@ -90,6 +91,38 @@ def wilson(successes: int, number: int, z: float = 1.959964) -> tuple[float, flo
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
+class Stopwatch:
+    """A planner that adds up the time spent in it."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner, self.needs_oracle, self.seconds = planner, planner.needs_oracle, 0.0
+
+    def start(self, *arguments: Any) -> Any:
+        return self._timed(self.planner.start, *arguments)
+
+    def plan(self, *arguments: Any) -> Any:
+        return self._timed(self.planner.plan, *arguments)
+
+    def observe(self, *arguments: Any) -> Any:
+        return self._timed(self.planner.observe, *arguments)
+
+    def _timed(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes, and what they took."""
+
+    results: list[EpisodeResult]
+    seconds: float
+    planner_seconds: float
+
+
 @dataclass(frozen=True)
 class Score:
     """What many episodes come to. Rates are shares from 0 to 1."""
@@ -103,10 +136,12 @@ class Score:
     cells: float
     plans: int
     seconds: float
+    planner_seconds: float  # of `seconds`, those spent in the planner; the others went into environments
 
     @staticmethod
-    def of(results: Sequence[EpisodeResult], expert_steps: Mapping[int, int] | None, seconds: float) -> Score:
+    def of(played: Played, expert_steps: Mapping[int, int] | None) -> Score:
         """SPL is the mean of S · L / max(L, steps), L the expert's steps on that seed."""
+        results = played.results
         number = len(results)
         spl = None
         if expert_steps is not None:
@@ -123,7 +158,8 @@ class Score:
             stall=sum(result.stalled for result in results) / max(steps, 1),
             cells=sum(result.cells for result in results) / number,
             plans=sum(result.plans for result in results),
-            seconds=seconds,
+            seconds=played.seconds,
+            planner_seconds=played.planner_seconds,
         )
 
 
@@ -150,21 +186,19 @@ def evaluate(
 ) -> Evaluation:
     """Everything that a result should be shown with. `tick` counts episodes of all three."""
 
-    def timed(who: Planner, **options: Any) -> tuple[list[EpisodeResult], float]:
-        began = time.perf_counter()
-        return rollout(who, task, seeds, seed=seed, wrap=wrap, tick=tick, **options), time.perf_counter() - began
+    def play(who: Planner, **options: Any) -> Played:
+        watch, began = Stopwatch(who), time.perf_counter()
+        results = rollout(watch, task, seeds, seed=seed, tick=tick, **options)
+        return Played(results, time.perf_counter() - began, watch.seconds)
 
     expert_steps: dict[int, int] | None = None
-    bot = None
+    bot = blind = None
     if task.expert is not None:
         # The expert plays the world as it is, without slips: its steps are the measure of a good path.
-        began = time.perf_counter()
-        played = rollout(task.expert(), task, seeds, seed=seed, tick=tick)
-        expert_steps = {result.seed: result.steps for result in played}
-        bot = Score.of(played, expert_steps, time.perf_counter() - began)
-    results, seconds = timed(planner, execute=execute)
-    blind = None
+        expert = play(task.expert())
+        expert_steps = {result.seed: result.steps for result in expert.results}
+        bot = Score.of(expert, expert_steps)
+    played = play(planner, execute=execute, wrap=wrap)
     if walk is not None:
-        walked, walk_seconds = timed(walk)
-        blind = Score.of(walked, expert_steps, walk_seconds)
-    return Evaluation(results, Score.of(results, expert_steps, seconds), blind, bot)
+        blind = Score.of(play(walk, wrap=wrap), expert_steps)
+    return Evaluation(played.results, Score.of(played, expert_steps), blind, bot)

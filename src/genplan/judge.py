@@ -72,7 +72,7 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
 
 def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Table:
     shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}")
-    for column in ("", "success (95 %)", "SPL", "steps", "stalling", "seconds"):
+    for column in ("", "success (95 %)", "SPL", "steps", "cells", "stalling", "s in planner", "s in worlds"):
         shown.add_column(column, justify="left" if not column else "right", no_wrap=bool(column))
     rows: list[tuple[str, Score | None]] = [(name, found.planner), ("blind walk", found.walk), ("bot", found.bot)]
     for who, score in rows:
@@ -83,8 +83,10 @@ def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Tab
                 f"{score.success:.1%} ({100 * low:.0f}–{100 * high:.0f})",
                 "" if score.spl is None else f"{score.spl:.3f}",
                 f"{score.mean_steps:.1f}",
+                f"{score.cells:.1f}",
                 f"{score.stall:.0%}",
-                f"{score.seconds:.1f}",
+                f"{score.planner_seconds:.1f}",
+                f"{score.seconds - score.planner_seconds:.1f}",
             )
     return shown
 
@@ -99,7 +101,7 @@ def record(
         "task": task.name,
         "planner": name,
         "method": config.get("method"),
-        "preset": config.get("preset"),
+        "preset": config.get("planner", {}).get("preset"),
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
         "commit": runs.commit(),
         "seed": seeds[0],

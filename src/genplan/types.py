@@ -127,5 +127,5 @@ class EpisodeResult:
     steps: int
     plans: int
     stalled: int  # steps that changed nothing
-    cells: int  # distinct states visited
+    cells: int  # distinct cells visited (states, where there is no map)
     actions: tuple[int, ...] = field(default=(), repr=False)

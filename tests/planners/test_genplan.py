@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from genplan import tasks
-from genplan.config import GenPlanConfig, paper_planner, paper_training
+from genplan.config import GenPlanConfig, settings
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Windows
 from genplan.errors import UserError
@@ -111,7 +111,7 @@ def test_a_plan_explains_itself_and_candidates_are_chosen_by_energy(room):
     assert plan.trace.tokens["actions"].shape == (4, 2, 5)
     assert torch.equal(plan.states[:, 0], batch.observations().state)
     assert ((plan.confidence > 0) & (plan.confidence <= 1 + 1e-6)).all()
-    many = model.with_options(candidates=8, temperature=1.0)
+    many = model.with_options(candidates=32, temperature=1.0)
     best, _ = many.plan(batch.observations(), many.start(batch.observations()), rng, rows)
     single = model.with_options(temperature=1.0)
     energies = [
@@ -168,9 +168,10 @@ def test_an_untrained_network_walks_blindly(room):
 
 
 def test_the_papers_settings():
-    config = paper_planner("uniform")
+    config, training = settings("MazeS4G1", "paper")
     assert (config.width, config.heads, config.layers, config.order, config.execute) == (128, 4, 4, "random", 10)
-    assert paper_training().steps == 5000
+    assert (training.steps, training.batch) == (5000, 64)
+    assert settings("MazeS7G1", "paper")[0].horizon == 20
     model = planner(tasks.get("MazeS4G1").spec, config)
     assert model.denoiser.layers[0].qkv.weight.shape == (384, 128)
     batch = EnvBatch(tasks.get("MazeS4G1"), [2000])

@@ -113,7 +113,6 @@ def categorical(weights: Tensor, u: Tensor) -> Tensor:
     A weight of zero is never drawn.
     """
     ladder = weights.cumsum(-1)
-    total = ladder[..., -1:]
-    # Rounding may lift u · total to the total itself, past the last token of positive weight.
-    target = torch.minimum(u[..., None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    # Without the margin, rounding may lift u · total to the total itself, past the last token of positive weight.
+    target = u[..., None] * (ladder[..., -1:] * (1 - 2.0**-22))
     return torch.searchsorted(ladder, target, right=True).squeeze(-1)

@@ -119,8 +119,8 @@ def sample(
         if path.source is Source.MASK and bool((fixed[name] & (x == path.mask_token(name))).any()):
             raise ValueError(f"stream '{name}' is MASK ({path.mask_token(name)}) where given, expected a token")
 
-    # All draws at once: making them step by step costs more than using them.
-    chance = {name: rng.fold(name).uniform((len(grid) - 1, *x.shape[rows:])) for name, x in x_0.items()}
+    chance = _chance(rng, len(grid) - 1, {name: x.shape[rows:] for name, x in x_0.items()})
+    queue = None if order is Order.RANDOM else _Queue(order, path, grid, fixed, first, rows)
     x_t = dict(x_0)
     log_probs = {name: torch.zeros(x.shape, device=device) for name, x in x_0.items()}
     path_energy = torch.zeros(rng.shape, device=device)
@@ -130,27 +130,27 @@ def sample(
     finished: set[str] = set()
 
     for k, (t, t_next) in enumerate(pairwise(grid)):
-        answer, log_z = _ask(path, logits, x_t, t, rng)
+        # What has settled for good is asked about no more, unless the story of the plan is wanted.
+        log_p, surest = _ask(path, logits, x_t, t, rng, set() if history is not None else finished)
         num_calls += 1
         if t == 0:
-            at_noise = answer
+            at_noise = log_p
         if history is not None:
-            history.add(t, x_t, answer, log_z)
+            history.add(t, x_t, log_p)
         x_next = {}
         for name, x in x_t.items():
             if name in finished:
                 x_next[name] = x
                 continue
-            u = chance[name].select(rows, k)
-            probs = sharpness[name](answer[name], log_z[name])
-            if order is Order.RANDOM:
+            u = chance[name][k]
+            if queue is None:
+                probs = sharpness[name](log_p[name])
                 if posterior is Posterior.DRAW:
                     probs = _one_hot(rng.fold(name, "x_1", k).categorical(probs), probs)
                 step = _jump(path, name, x, probs, t, t_next, eta, fixed[name], u)
             else:
-                share = 1.0 if name in first else float(path.schedule.kappa(torch.tensor(t_next, dtype=torch.float64)))
-                chosen = _next_in_line(order, answer[name], log_z[name], settled[name], fixed[name], share, rows)
-                step = _settle(x, probs, chosen, u)
+                chosen = queue.next(name, k, log_p[name], surest[name], settled[name])
+                step = _settle(x, log_p[name], sharpness[name], chosen, u)
                 settled[name] = settled[name] | chosen
                 if not eta and name in first:
                     finished.add(name)  # all of it is settled, and stays so
@@ -162,15 +162,15 @@ def sample(
                     settled[name] = settled[name] & ~falls
             path_energy = path_energy + per_row(step.nats, rows)
             readable = step.tokens.clamp(max=path.sizes[name] - 1)  # MASK has no logit; it never stays to the end
-            log_p = answer[name].gather(-1, readable[..., None]).squeeze(-1) - log_z[name]
-            log_probs[name] = torch.where(step.is_set, log_p, log_probs[name])
+            now = log_p[name].gather(-1, readable[..., None]).squeeze(-1)
+            log_probs[name] = torch.where(step.is_set, now, log_probs[name])
             x_next[name] = step.tokens
         x_t = x_next
 
     if at_noise is None:  # the grid began later: the paper's energy asks for one look at pure noise
         noise = path.noise({name: x.shape[rows:] for name, x in x_t.items()}, rng.fold("energy"))
         noise = {name: torch.where(fixed[name], x_t[name], x) for name, x in noise.items()}
-        at_noise, _ = _ask(path, logits, noise, 0.0, rng)
+        at_noise, _ = _ask(path, logits, noise, 0.0, rng, set())
         num_calls += 1
     return Sample(
         tokens=x_t,
@@ -190,15 +190,30 @@ class _Step(NamedTuple):
     nats: Tensor  # −log-probability of what was drawn; 0 where nothing was
 
 
-def _ask(path: Path, logits: Logits, x_t: Tokens, t: float, rng: Rng) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """One call of the network: its answer in at least float32, and the log-sum-exp of each position."""
+def _chance(rng: Rng, steps: int, events: Mapping[str, torch.Size]) -> dict[str, Sequence[Tensor]]:
+    """Uniform numbers for all steps and streams, made at once: making them one by one costs more than using them."""
+    sizes = [steps * event.numel() for event in events.values()]
+    parts = torch.split(rng.fold("chance").uniform((sum(sizes),)), sizes, -1)
+    return {
+        name: part.reshape(*rng.shape, steps, *event).unbind(rng.key.ndim)
+        for part, (name, event) in zip(parts, events.items(), strict=True)
+    }
+
+
+def _ask(
+    path: Path, logits: Logits, x_t: Tokens, t: float, rng: Rng, without: set[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """One call of the network: log-probabilities in at least float32, and the largest of each position."""
     answer = logits(x_t, torch.full(rng.shape, t, device=rng.key.device))
     check_logits(path.sizes, answer, x_t)
-    wide = {name: a if a.dtype == torch.float64 else a.float() for name, a in answer.items()}
-    log_z = {name: a.logsumexp(-1) for name, a in wide.items()}
-    for name, z in log_z.items():
-        check_finite(name, z)
-    return wide, log_z
+    wide = {name: a if a.dtype == torch.float64 else a.float() for name, a in answer.items() if name not in without}
+    log_p = {name: a.log_softmax(-1) for name, a in wide.items()}
+    surest = {name: a.amax(-1) for name, a in log_p.items()}
+    # NaN, +inf or all −inf among logits make a NaN here; one look at the sum of all tells that there is none.
+    if not math.isfinite(sum(best.sum() for best in surest.values())):
+        for name, best in surest.items():
+            check_finite(name, best)
+    return log_p, surest
 
 
 def _jump(
@@ -221,16 +236,18 @@ def _jump(
     return _Step(tokens, is_set, nats)
 
 
-def _settle(x: Tensor, probs: Tensor, chosen: Tensor, u: Tensor) -> _Step:
-    """The chosen positions become draws from p(x_1 | x_t); the others stay."""
-    proposal = categorical(probs, u)
-    nats = torch.where(chosen, -probs.gather(-1, proposal[..., None]).squeeze(-1).log(), 0.0)
-    return _Step(torch.where(chosen, proposal, x), chosen, nats)
+def _settle(x: Tensor, log_p: Tensor, sharpness: _Sharpness, chosen: Tensor, u: Tensor) -> _Step:
+    """The chosen positions become draws from p(x_1 | x_t); the others stay, and cost nothing."""
+    probs = sharpness(log_p[chosen])
+    drawn = categorical(probs, u[chosen])
+    nats = -probs.gather(-1, drawn[..., None]).squeeze(-1).log()
+    none = torch.zeros_like(x, dtype=nats.dtype)
+    return _Step(x.masked_scatter(chosen, drawn), chosen, none.masked_scatter(chosen, nats))
 
 
 @dataclass(frozen=True)
 class _Sharpness:
-    """Temperature and top-p of one stream: logits -> probabilities to draw from."""
+    """Temperature and top-p of one stream: log-probabilities -> probabilities to draw from."""
 
     temperature: float
     top_p: float
@@ -245,13 +262,10 @@ class _Sharpness:
             raise ValueError(f"the top_p of '{name}' is {nucleus}, expected more than 0 and at most 1")
         return _Sharpness(heat, nucleus)
 
-    def __call__(self, logits: Tensor, log_z: Tensor) -> Tensor:
+    def __call__(self, log_p: Tensor) -> Tensor:
         if self.temperature == 0:
-            return _one_hot(logits.argmax(-1), logits)
-        if self.temperature == 1:
-            probs = (logits - log_z[..., None]).exp_()
-        else:
-            probs = (logits / self.temperature).softmax(-1)
+            return _one_hot(log_p.argmax(-1), log_p)
+        probs = log_p.exp() if self.temperature == 1 else (log_p / self.temperature).softmax(-1)
         if self.top_p < 1:
             ranked, index = probs.sort(-1, descending=True)
             before = ranked.cumsum(-1) - ranked
@@ -272,9 +286,9 @@ class _History:
         self.confidence: list[Mapping[str, Tensor]] = []
         self.energy: list[Tensor] = []
 
-    def add(self, t: float, x_t: Tokens, answer: Mapping[str, Tensor], log_z: Mapping[str, Tensor]) -> None:
-        best = {name: a.max(-1) for name, a in answer.items()}
-        sure = {name: (best[name].values - log_z[name]).exp() for name in answer}
+    def add(self, t: float, x_t: Tokens, log_p: Mapping[str, Tensor]) -> None:
+        best = {name: a.max(-1) for name, a in log_p.items()}
+        sure = {name: b.values.exp() for name, b in best.items()}
         self.t.append(t)
         self.tokens.append(dict(x_t))
         self.predicted.append({name: b.indices for name, b in best.items()})
@@ -305,31 +319,45 @@ def _grid(steps: int | Sequence[float]) -> list[float]:
     return grid
 
 
-def _next_in_line(
-    order: Order, logits: Tensor, log_z: Tensor, settled: Tensor, fixed: Tensor, share: float, rows: int
-) -> Tensor:
-    """The positions that settle now, so that `share` of the plan is settled; bool like `settled`.
+class _Queue:
+    """Who settles when, in an order that is not random: after step k, a share kappa(t_k) of every stream's free places.
 
     Rounded up: a step that settles nothing wastes a network call (the margin keeps 0.3 · 10 from becoming 4).
     """
-    if order is Order.NEAR_TO_FAR:
-        # By time step, in all streams alike: a stream whose first step is given must not run ahead of the others, or a
-        # state would be drawn beside the action that leads to it, and contradict it.
-        event = settled.shape[rows:]
-        near = torch.arange(event[0], device=settled.device) < math.ceil(share * event[0] - 1e-4)
-        return near.reshape(-1, *(1 for _ in event[1:])) & ~settled
-    open_ = ~settled.flatten(rows)
-    num_free = (~fixed).flatten(rows).sum(-1)
-    due = torch.ceil(share * num_free - 1e-4).long() - (num_free - open_.sum(-1))
-    if order is Order.CONFIDENCE:
-        score = (logits.amax(-1) - log_z).exp()
-    else:
-        top = (logits.topk(2, -1).values - log_z[..., None]).exp()
-        score = top[..., 0] - top[..., 1]
-    score = torch.where(settled, -torch.inf, score).flatten(rows)
-    place = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-    chosen: Tensor = ((place < due[..., None]) & open_).reshape(settled.shape)
-    return chosen
+
+    def __init__(
+        self, order: Order, path: Path, grid: Sequence[float], fixed: Masks, first: Sequence[str], rows: int
+    ) -> None:
+        self.order, self.rows = order, rows
+        shares = path.schedule.kappa(torch.tensor(grid[1:], dtype=torch.float64)).tolist()
+        self.due: dict[str, Sequence[Tensor]] = {}  # per stream and step, bool: near enough; or int: settled or fixed
+        for name, mask in fixed.items():
+            share = torch.tensor([1.0] * len(shares) if name in first else shares, device=mask.device)
+            if order is Order.NEAR_TO_FAR:
+                # By time step, in all streams alike: a stream whose first step is given must not run ahead of the
+                # others, or a state would be drawn beside the action that leads to it, and contradict it.
+                event = mask.shape[rows:]
+                reach = torch.ceil(share * event[0] - 1e-4)
+                near = torch.arange(event[0], device=mask.device) < reach[:, None]
+                self.due[name] = near.reshape(-1, event[0], *(1 for _ in event[1:])).unbind()
+            else:
+                free = (~mask).flatten(rows).sum(-1)
+                given = mask.flatten(rows).sum(-1)
+                self.due[name] = (torch.ceil(free[..., None] * share - 1e-4).long() + given[..., None]).unbind(-1)
+
+    def next(self, name: str, k: int, log_p: Tensor, surest: Tensor, settled: Tensor) -> Tensor:
+        """The positions that settle in step k; bool like `settled`."""
+        if self.order is Order.NEAR_TO_FAR:
+            return self.due[name][k] & ~settled
+        if self.order is Order.CONFIDENCE:
+            score = surest
+        else:
+            top = log_p.topk(2, -1).values.exp()
+            score = top[..., 0] - top[..., 1]
+        score = torch.where(settled, torch.inf, score).flatten(self.rows)  # those that are settled stand in front
+        place = score.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+        chosen: Tensor = (place < self.due[name][k][..., None]).reshape(settled.shape) & ~settled
+        return chosen
 
 
 def _is_token(path: Path, name: str, x: Tensor) -> Tensor:

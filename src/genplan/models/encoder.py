@@ -49,26 +49,44 @@ class MapEncoder(nn.Module):
         super().__init__()
         self.passes = passes
         self.embed = nn.ModuleList(nn.Embedding(size, width) for size in spec.map_channels)
-        self.film = nn.Linear(width, 4 * width)
+        narrow = width // 2  # what spreads is half as wide as what is kept: half the cost
+        self.film = nn.Linear(width, 2 * width + 2 * narrow)
         self.mix = nn.Conv2d(width, width, 1)
-        self.spread = nn.Conv2d(width, width, 3, padding=1)
-        self.update = nn.Conv2d(width, width, 1)
+        self.spread = nn.Conv2d(width, narrow, 3, padding=1)
+        self.keep = nn.Conv2d(width, narrow, 1)  # what stands at a cell, told at every pass
+        self.update = nn.Conv2d(narrow, width, 1)
         self.norm = nn.GroupNorm(1, width)
         self.out = nn.LayerNorm(width)
 
     def forward(self, maps: Tensor, mission: Tensor) -> Tensor:
         """maps uint8 [M, W, H, C], mission [M, D] -> features [M, W · H, D], in the order of cells (x + W · y)."""
-        by_channel = maps.long().unbind(-1)
-        cells = sum((embed(channel) for embed, channel in zip(self.embed, by_channel, strict=True)), torch.zeros(()))
-        image = cells.permute(0, 3, 2, 1).contiguous(memory_format=torch.channels_last)  # [M, D, H, W]
-        scale, shift, gain, bias = self.film(mission)[:, :, None, None].chunk(4, 1)
-        image = image + self.mix(functional.relu(image * (1 + scale) + shift))  # which cell does the mission mean?
-        state, gain, offset = image, 1 + gain, bias + image
+        width = mission.shape[-1]
+        kinds = self.kind(maps).transpose(1, 2).contiguous()  # else the image would not be channels-last
+        image = functional.embedding(kinds, self.kinds()).permute(0, 3, 1, 2)  # [M, D, H, W]
+        sizes = [width, width, width // 2, width // 2]
+        scale, shift, gain, bias = torch.split(self.film(mission)[:, :, None, None], sizes, 1)
+        # Which cell does the mission mean?
+        image = image + self.mix(functional.relu(torch.addcmul(shift, image, 1 + scale), inplace=True))
+        state, gain, offset = image, 1 + gain, bias + self.keep(image)
         for _ in range(self.passes):
-            change = torch.addcmul(offset, self.spread(state), gain)
-            state = self.norm(state + self.update(functional.relu(change)))
+            change = functional.relu(torch.addcmul(offset, self.spread(state), gain), inplace=True)
+            state = self.norm(state + self.update(change))
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
         return features
+
+    def kind(self, maps: Tensor) -> Tensor:
+        """The channels of a cell as one number."""
+        number = maps[..., 0].long()
+        for channel, embed in enumerate(self.embed[1:], 1):
+            number = number * embed.num_embeddings + maps[..., channel]  # type: ignore[operator]
+        return number
+
+    def kinds(self) -> Tensor:
+        """What each kind of cell looks like, [kinds, D]: one look-up for every cell in place of one per channel."""
+        table, *others = self.embed.parameters()
+        for weights in others:
+            table = (table[:, None] + weights).flatten(0, 1)  # type: ignore[assignment]
+        return table
 
 
 class Encoder(nn.Module):
@@ -88,8 +106,20 @@ class Encoder(nn.Module):
         return Context(cells, words)
 
 
-def time_features(t: Tensor, width: int) -> Tensor:
-    """Sines and cosines of t at frequencies from 1 to 100: [..., width]."""
-    frequencies = torch.exp(torch.linspace(0, math.log(100.0), width // 2, device=t.device))
-    angles = t[..., None] * frequencies * math.pi
-    return torch.cat([angles.sin(), angles.cos()], -1)
+class TimeEncoder(nn.Module):
+    """Sines and cosines of t at frequencies from 1 to 100, mixed: [...] -> [..., D]."""
+
+    frequencies: Tensor
+    phases: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        frequencies = torch.exp(torch.linspace(0, math.log(100.0), width // 2)) * math.pi
+        phases = torch.tensor([0.0, math.pi / 2]).repeat_interleave(width // 2)
+        self.register_buffer("frequencies", frequencies.repeat(2), persistent=False)
+        self.register_buffer("phases", phases, persistent=False)
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, t: Tensor) -> Tensor:
+        mixed: Tensor = self.mix(torch.addcmul(self.phases, t[..., None], self.frequencies).sin_())
+        return mixed

@@ -11,6 +11,7 @@ Readings of what the paper leaves open (see also docs/paper_map.md):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from genplan.data.tokens import PlanSpec
-from genplan.models.denoiser import Layer
-from genplan.models.encoder import Context, MissionEncoder, time_features
+from genplan.models.encoder import Context, MissionEncoder
 
 
 class PaperEncoder(nn.Module):
@@ -58,6 +58,46 @@ class PaperKnown(NamedTuple):
     observation: Tensor  # [B, D]: image and mission, to which a step's state is added
     past: Tensor | None  # [B, 2C, D]
     past_valid: Tensor | None  # [B, 2C]
+
+
+class Layer(nn.Module):
+    """Self-attention over steps, cross-attention to the context, and a network per step; normalised first."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.qkv = nn.Linear(width, 3 * width)
+        self.self_out = nn.Linear(width, width)
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.cross_out = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, heads, T, D / heads]"""
+        batch, length, width = x.shape
+        return x.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2)
+
+    def context(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = self.key_value(tokens).chunk(2, -1)
+        return self.split(key), self.split(value)
+
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """x [B, T, D]; key and value [M, heads, N, d], where B is a multiple of M: rows in turn share a context."""
+        drop = self.dropout if self.training else 0.0
+        batch, length, width = x.shape
+        together = self.qkv(self.norms[0](x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = together.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
+        x = x + self.self_out(mixed.transpose(1, 2).flatten(2))
+        asked = self.split(self.query(self.norms[1](x)).reshape(len(key), -1, width))  # [M, heads, P · T, d]
+        seen = functional.scaled_dot_product_attention(asked, key, value, dropout_p=drop)
+        x = x + self.cross_out(seen.transpose(1, 2).flatten(2)).reshape(batch, length, width)
+        hidden = functional.gelu(self.up(self.norms[2](x)))
+        out = self.down(hidden)
+        return x + (functional.dropout(out, drop) if drop else out)
 
 
 class PaperDenoiser(nn.Module):
@@ -145,3 +185,10 @@ class PaperDenoiser(nn.Module):
         if self.to_goal is not None:
             logits["goals"] = self.to_goal(state).reshape(batch, horizon, self.spec.num_goals, self.spec.goal_size)
         return logits
+
+
+def time_features(t: Tensor, width: int) -> Tensor:
+    """Sines and cosines of t at frequencies from 1 to 100: [..., width]."""
+    frequencies = torch.exp(torch.linspace(0, math.log(100.0), width // 2, device=t.device))
+    angles = t[..., None] * frequencies * math.pi
+    return torch.cat([angles.sin(), angles.cos()], -1)
