@@ -255,7 +255,8 @@ def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, m
     monkeypatch.setattr(tasks, "get", lambda name: task)
     console = Console(record=True, width=100)
     out = tmp_path / "planner"
-    export.export(console, finished, out)
+    export.export(console, finished, out, {"execute": 2})
+    assert genplan.load(out).planner.config.execute == 2
     card = json.loads((out / "card.json").read_text())
     assert card["dataset"]["digest"]
     assert card["cpu_seconds"] >= 0
@@ -265,7 +266,7 @@ def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, m
     for name, tensor in whole.state_dict().items():
         assert torch.allclose(half.state_dict()[name], tensor, atol=2e-3)
     with pytest.raises(UserError, match="there is a planner in"):
-        export.export(console, finished, out)
+        export.export(console, finished, out, {})
     again = tmp_path / "again"
     assert export.reproduce(console, str(out), again)
     assert same(weights(again), weights(finished))  # the same bits: same data, same seed, same machine

@@ -219,18 +219,30 @@ def evaluate(
     return 0
 
 
-def export(run: Annotated[Path, tyro.conf.Positional], out: Path) -> int:
+def export(
+    run: Annotated[Path, tyro.conf.Positional],
+    out: Path,
+    execute: int | None = None,
+    iterations: int | None = None,
+    temperature: float | None = None,
+    order: OrderName | None = None,
+) -> int:
     """Make a finished run small enough to give away: half precision, with a card of its origin and results.
 
     Args:
         run: The run folder.
         out: Where to put the planner; load it by this path.
+        execute: Actions executed of each plan, from now on (by default as trained; so are the next three).
+        iterations: Denoising iterations.
+        temperature: Of the denoising.
+        order: Which positions settle first.
     """
     from rich.console import Console
 
     from genplan.export import export as give_away
 
-    give_away(Console(), run, out)
+    options = {"execute": execute, "iterations": iterations, "temperature": temperature, "order": order}
+    give_away(Console(), run, out, {name: value for name, value in options.items() if value is not None})
     return 0
 
 

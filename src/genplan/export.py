@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -27,9 +28,13 @@ def shipped() -> dict[str, Path]:
     return {path.parent.relative_to(folder).as_posix(): path.parent for path in sorted(folder.glob("**/card.json"))}
 
 
-def export(console: Console, folder: Path, out: Path) -> None:
-    """Half-precision weights of a finished run, judged on the test seeds as they are exported."""
+def export(console: Console, folder: Path, out: Path, options: Mapping[str, Any]) -> None:
+    """Half-precision weights of a finished run, judged on the test seeds as they are exported.
+
+    `options` change how the planner is used from now on; what was learnt stays.
+    """
     config = checkpoint.read_config(folder)
+    config["planner"] = dataclasses.asdict(GenPlanConfig(**{**config["planner"], **options}))
     tensors, about = checkpoint.load_tensors(folder / "model.safetensors")
     _, progress_made = checkpoint.load_tensors(folder / "last.safetensors")
     steps = config["training"]["steps"]
