@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -71,9 +72,9 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
 
 
 def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Table:
-    shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}")
-    for column in ("", "success (95 %)", "SPL", "steps", "cells", "stalling", "s in planner", "s in worlds"):
-        shown.add_column(column, justify="left" if not column else "right", no_wrap=bool(column))
+    shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}", box=box.SIMPLE_HEAD)  # fits in 80 columns
+    for column in ("", "success (95 %)", "SPL", "steps", "cells", "stall", "planner", "worlds"):
+        shown.add_column(column, justify="left" if not column else "right", no_wrap=bool(column), overflow="fold")
     rows: list[tuple[str, Score | None]] = [(name, found.planner), ("blind walk", found.walk), ("bot", found.bot)]
     for who, score in rows:
         if score is not None:
@@ -85,8 +86,8 @@ def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Tab
                 f"{score.mean_steps:.1f}",
                 f"{score.cells:.1f}",
                 f"{score.stall:.0%}",
-                f"{score.planner_seconds:.1f}",
-                f"{score.seconds - score.planner_seconds:.1f}",
+                f"{score.planner_seconds:.1f} s",
+                f"{score.seconds - score.planner_seconds:.1f} s",
             )
     return shown
 
