@@ -216,7 +216,11 @@ def test_the_command_line_trains_plans_and_evaluates(data, tmp_path):
     assert 0 < found["planner_seconds"] < found["seconds"]
     assert found["bot"]["success"] == 1
     assert [row["seed"] for row in found["rows"]] == [2000, 2001, 2002, 2003]
+    control = call("eval", "run", "--episodes", "2", "--seed", "2000", "--untrained", "--threads", "1")
+    assert control.returncode == 0, control.stderr
+    assert "untrained" in control.stdout
     for arguments, message in (
+        (("eval", "bot", "--task", "LocS10N1", "--untrained"), "has no network that could be left untrained"),
         (("train",), "name a task to train"),
         (("train", "LocS10N1", "--out", "run", "--data", data), "there is a run in run already"),
         (("eval", "nothing"), "is not a run folder"),

@@ -184,6 +184,7 @@ def evaluate(
     order: OrderName | None = None,
     candidates: int | None = None,
     slip: float = 0.0,
+    untrained: bool = False,
     walk: str = "walk:demos",
     threads: int | None = None,
     json: Path | None = None,
@@ -201,6 +202,7 @@ def evaluate(
         order: Which positions settle first.
         candidates: Plans per decision, of which the one of least energy is taken.
         slip: Chance that another action happens than the one chosen.
+        untrained: Judge the same planner with an untrained network, as a control.
         walk: The blind walk to show beside.
         threads: Of the network (by default one per core).
         json: Write everything measured to this file.
@@ -215,7 +217,7 @@ def evaluate(
         torch.set_num_threads(max(threads, 1))
     options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
     chosen = {name: value for name, value in options.items() if value is not None}
-    judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json)
+    judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json, untrained)
     return 0
 
 

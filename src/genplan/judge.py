@@ -35,10 +35,15 @@ def judge(
     slip: float,
     walk_name: str,
     path: Path | None,
+    untrained: bool = False,
 ) -> Evaluation:
     if not seeds:
         raise UserError("episodes is 0, expected at least 1")
     planner, config, task = find(name, task_name, options)
+    if untrained:
+        if not config:
+            raise UserError(f"'{name}' has no network that could be left untrained; expected a trained planner")
+        name, planner = f"{name}, untrained", runs.untrained(config).eval()
     trained_on = config.get("task", task.name)
     if walk_name == "walk:demos" and task.name not in tasks.WORLDS:
         walk_name = "walk:uniform"  # whose demonstrations are counted, is known for the table's worlds only

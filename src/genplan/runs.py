@@ -81,7 +81,7 @@ def locate(name: str | Path) -> Path:
 def load(folder: Path) -> tuple[GenPlan, dict[str, Any]]:
     """The planner of a run, and its config."""
     config = checkpoint.read_config(folder)
-    planner = _planner(config)
+    planner = untrained(config)
     path = folder / "model.safetensors"
     tensors, _ = checkpoint.load_tensors(path)
     with torch.no_grad():
@@ -100,7 +100,8 @@ def _data(task_name: str, dataset: str | None, tick: Callable[[int], None] | Non
     return data
 
 
-def _planner(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
+def untrained(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
+    """The planner of a run before it learnt anything: the control of every result."""
     known = {field.name for field in dataclasses.fields(GenPlanConfig)}
     if unknown := sorted(set(config["planner"]) - known):
         raise UserError(
@@ -113,7 +114,7 @@ def _planner(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
 
 def _run(folder: Path, config: Mapping[str, Any], data: episodes.Dataset) -> Run:
     training = TrainConfig(**config["training"])
-    planner = _planner(config, training.seed)
+    planner = untrained(config, training.seed)
     train, validation = held_out(data.episodes)
     settings = planner.config
     windows = [
