@@ -94,6 +94,13 @@ class Denoiser(nn.Module):
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)
         self.look_around = nn.Linear(width, 2 * layers * width)
         self.look_back = nn.Linear(width, 2 * layers * width) if context else None
+        # A longer past is searched for what happened in it (standing *here*, facing *that*): single steps are made sense
+        # of first. Of the last step alone, nothing more needs to be made.
+        self.remember = None
+        if context > 1:
+            self.remember = nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            )
         self.layers = nn.ModuleList(Layer(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.to_action = nn.Linear(width, spec.num_actions)
@@ -129,6 +136,8 @@ class Denoiser(nn.Module):
         if self.look_back is None:
             return known
         tokens = self.tokens(past_states, past_actions, None, known) + self.step.weight[:before]
+        if self.remember is not None:
+            tokens = tokens + self.remember(tokens)
         plan = past_valid.new_ones(batch, known.base.shape[1])
         return known._replace(
             past=self.keys_and_values(self.look_back(tokens)),
