@@ -108,9 +108,18 @@ class TrainConfig:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
 
 
+WAYPOINTS = ("blocker", "key", "door", "target")
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": ({}, {"steps": 8000}),
+    "MazeS4G2": ({"context": 32}, {"steps": 8000}),
+    "MazeS7G1": ({"passes": 20}, {"steps": 8000, "per_map": 16}),
+    "MazeS7G2": ({"passes": 20, "context": 64}, {"steps": 8000, "per_map": 16}),
+    "MazeClose": ({"context": 8}, {"steps": 8000}),
+    "DoorsOrder": ({"context": 8}, {"steps": 5000}),
+    "BlockUnlock": ({"context": 16, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "KeyCorridorS3R3": ({"context": 32, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "LocS10N1": ({}, {"steps": 3000}),
 }
 
 

@@ -94,8 +94,8 @@ class Denoiser(nn.Module):
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)
         self.look_around = nn.Linear(width, 2 * layers * width)
         self.look_back = nn.Linear(width, 2 * layers * width) if context else None
-        # A longer past is searched for what happened in it (standing *here*, facing *that*): single steps are made sense
-        # of first. Of the last step alone, nothing more needs to be made.
+        # A longer past is searched for what happened in it (standing here, facing that), so its steps are made sense of
+        # first. Of the last step alone, nothing more needs to be made.
         self.remember = None
         if context > 1:
             self.remember = nn.Sequential(
