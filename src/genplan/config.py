@@ -28,7 +28,7 @@ class GenPlanConfig:
     width: int = 64
     heads: int = 4
     layers: int = 3
-    passes: int = 10
+    passes: int = 24
     dropout: float = 0.0
     goal_kinds: tuple[str, ...] = ("target",)
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
@@ -111,10 +111,10 @@ class TrainConfig:
 WAYPOINTS = ("blocker", "key", "door", "target")
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    "MazeS4G1": ({}, {"steps": 8000}),
+    "MazeS4G1": ({}, {"steps": 7000}),
     "MazeS4G2": ({"context": 32}, {"steps": 8000}),
-    "MazeS7G1": ({"passes": 20}, {"steps": 8000, "per_map": 16}),
-    "MazeS7G2": ({"passes": 20, "context": 64}, {"steps": 8000, "per_map": 16}),
+    "MazeS7G1": ({"passes": 36}, {"steps": 8000, "per_map": 16}),
+    "MazeS7G2": ({"passes": 36, "context": 64}, {"steps": 8000, "per_map": 16}),
     "MazeClose": ({"context": 8}, {"steps": 8000}),
     "DoorsOrder": ({"context": 8}, {"steps": 5000}),
     "BlockUnlock": ({"context": 16, "goal_kinds": WAYPOINTS}, {"steps": 8000}),

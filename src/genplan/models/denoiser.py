@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
     around: list[Pair]  # per layer, of mission and map, [M, heads, 1 + cells, D / heads]
     past: list[Pair] | None  # per layer, of past steps, [B, heads, C, D / heads]
-    mask: Tensor | None  # bool [B, 1, 1, C + H]: past steps that there were, and the plan's own
+    mask: Tensor | None  # [B, 1, 1, C + H]: −inf for past steps that never were, else 0; None if all were
     places: Tensor  # [M · rows, D]: what a state or goal at a cell looks like
     offsets: Tensor  # [B, 1, 1 + G]: where a window's states and goals begin in `places`
     moves: Tensor  # [(actions + 1) · headings, D]: what an action at a heading looks like
@@ -133,21 +133,22 @@ class Denoiser(nn.Module):
             base=condition[:, None] + self.step.weight[before:],
             pointers=None if self.pointer is None else self.pointer(cells).mul(self.width**-0.5).transpose(1, 2),
         )
-        if self.look_back is None:
+        if self.look_back is None or not bool(past_valid.any()):  # no past, nothing to look back at
             return known
         tokens = self.tokens(past_states, past_actions, None, known) + self.step.weight[:before]
         if self.remember is not None:
             tokens = tokens + self.remember(tokens)
-        plan = past_valid.new_ones(batch, known.base.shape[1])
-        return known._replace(
-            past=self.keys_and_values(self.look_back(tokens)),
-            mask=torch.cat([past_valid, plan], 1)[:, None, None, :],
-        )
+        known = known._replace(past=self.keys_and_values(self.look_back(tokens)))
+        if bool(past_valid.all()):
+            return known
+        hidden = torch.zeros(batch, before + known.base.shape[1], device=tokens.device, dtype=tokens.dtype)
+        hidden[:, :before].masked_fill_(~past_valid, -torch.inf)
+        return known._replace(mask=hidden[:, None, None, :])
 
     def keys_and_values(self, tokens: Tensor) -> list[Pair]:
         """[B, N, layers · 2 · D] -> per layer [B, heads, N, D / heads]"""
         shape = (*tokens.shape[:2], 2 * self.num_layers, self.heads, self.width // self.heads)
-        parts = tokens.reshape(shape).permute(2, 0, 3, 1, 4).unbind()
+        parts = tokens.reshape(shape).permute(2, 0, 3, 1, 4).contiguous().unbind()
         return list(zip(parts[::2], parts[1::2], strict=True))
 
     def places(self, context: Context, batch: int, per_map: int) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,8 @@ class MapEncoder(nn.Module):
     """One convolution, applied again and again, with the mission modulating it (FiLM).
 
     Each pass spreads what a cell knows by one step, so that distances can form. The grid's size is not in the weights.
+    While learning, the number of passes is drawn anew every time, from a third of `passes` up: what is learnt is then a
+    pass that makes progress from anywhere, and the longest paths do not depend on the very last one.
     """
 
     def __init__(self, spec: PlanSpec, width: int, passes: int) -> None:
@@ -68,7 +70,10 @@ class MapEncoder(nn.Module):
         # Which cell does the mission mean?
         image = image + self.mix(functional.relu(torch.addcmul(shift, image, 1 + scale), inplace=True))
         state, gain, offset = image, 1 + gain, bias + self.keep(image)
-        for _ in range(self.passes):
+        passes = self.passes
+        if self.training:
+            passes = int(torch.randint(-(-passes // 3), passes + 1, ()))
+        for _ in range(passes):
             change = functional.relu(torch.addcmul(offset, self.spread(state), gain), inplace=True)
             state = self.norm(state + self.update(change))
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
