@@ -36,7 +36,7 @@ class GenPlanConfig:
     given_share: float = 0.2
     entropy_bound: float = 0.0
     # Planning
-    execute: int = 3
+    execute: int = 1
     iterations: int = 10
     order: OrderName = "confidence"
     goals_first: bool = True
