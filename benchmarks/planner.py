@@ -82,7 +82,8 @@ def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "M
     def plan(number: int) -> None:
         planner.plan(seen, planner.start(seen) if anew else memory, Rng.of(number, rows), rows)
 
-    wall, _ = median(plan, 9 if batch < 500 else 3)
+    repeats = max(3, min(200, 2500 // batch))  # seconds each: the machine's moods last for tenths of a second
+    wall, _ = median(plan, repeats)
     return wall
 
 
