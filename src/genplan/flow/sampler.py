@@ -211,8 +211,8 @@ def _ask(
     surest = {name: a.amax(-1) for name, a in log_p.items()}
     # NaN, +inf or all −inf among logits make a NaN here; one look at the sum of all tells that there is none.
     if not math.isfinite(sum(best.sum() for best in surest.values())):
-        for name, best in surest.items():
-            check_finite(name, best)
+        broken = min(surest, key=lambda name: bool(surest[name].isfinite().all()))
+        check_finite(broken, surest[broken])
     return log_p, surest
 
 
