@@ -123,7 +123,7 @@ def sample(
     queue = None if order is Order.RANDOM else _Queue(order, path, grid, fixed, first, rows)
     x_t = dict(x_0)
     log_probs = {name: torch.zeros(x.shape, device=device) for name, x in x_0.items()}
-    path_energy = torch.zeros(rng.shape, device=device)
+    nats = {name: torch.zeros(x.shape, device=device) for name, x in x_0.items()}
     history = _History(energy_of, rows, valid) if keep_trace else None
     at_noise: Mapping[str, Tensor] | None = None
     num_calls = 0
@@ -148,9 +148,14 @@ def sample(
                 if posterior is Posterior.DRAW:
                     probs = _one_hot(rng.fold(name, "x_1", k).categorical(probs), probs)
                 step = _jump(path, name, x, probs, t, t_next, eta, fixed[name], u)
+                readable = step.tokens.clamp(max=path.sizes[name] - 1)  # MASK has no logit; it never stays to the end
+                now = log_p[name].gather(-1, readable[..., None]).squeeze(-1)
+                log_probs[name] = torch.where(step.is_set, now, log_probs[name])
+                nats[name] += step.nats
+                x_next[name] = step.tokens
             else:
                 chosen = queue.next(name, k, log_p[name], surest[name], settled[name])
-                step = _settle(x, log_p[name], sharpness[name], chosen, u)
+                x_next[name] = _settle(x, log_p[name], sharpness[name], chosen, u, log_probs[name], nats[name])
                 settled[name] = settled[name] | chosen
                 if not eta and name in first:
                     finished.add(name)  # all of it is settled, and stays so
@@ -158,13 +163,8 @@ def sample(
                     falls = rng.fold(name, "falls", k).uniform(x.shape[rows:]) < eta * (t_next - t)
                     falls &= settled[name] & ~fixed[name] & ~chosen
                     again = path.stream_noise(name, x.shape[rows:], rng.fold("again", k))
-                    step = step._replace(tokens=torch.where(falls, again, step.tokens))
+                    x_next[name] = torch.where(falls, again, x_next[name])
                     settled[name] = settled[name] & ~falls
-            path_energy = path_energy + per_row(step.nats, rows)
-            readable = step.tokens.clamp(max=path.sizes[name] - 1)  # MASK has no logit; it never stays to the end
-            now = log_p[name].gather(-1, readable[..., None]).squeeze(-1)
-            log_probs[name] = torch.where(step.is_set, now, log_probs[name])
-            x_next[name] = step.tokens
         x_t = x_next
 
     if at_noise is None:  # the grid began later: the paper's energy asks for one look at pure noise
@@ -176,14 +176,14 @@ def sample(
         tokens=x_t,
         log_probs=log_probs,
         energy=plan_energy(at_noise, x_t, energy_of, rows, valid, given),
-        path_energy=path_energy,
+        path_energy=torch.stack([per_row(n, rows) for n in nats.values()]).sum(0),
         num_calls=num_calls,
         trace=history.trace(x_t) if history is not None else None,
     )
 
 
 class _Step(NamedTuple):
-    """One stream, one step."""
+    """One stream, one step of the chain."""
 
     tokens: Tensor  # [*batch, *event]
     is_set: Tensor  # bool: drawn anew in this step
@@ -236,13 +236,21 @@ def _jump(
     return _Step(tokens, is_set, nats)
 
 
-def _settle(x: Tensor, log_p: Tensor, sharpness: _Sharpness, chosen: Tensor, u: Tensor) -> _Step:
-    """The chosen positions become draws from p(x_1 | x_t); the others stay, and cost nothing."""
-    probs = sharpness(log_p[chosen])
-    drawn = categorical(probs, u[chosen])
-    nats = -probs.gather(-1, drawn[..., None]).squeeze(-1).log()
-    none = torch.zeros_like(x, dtype=nats.dtype)
-    return _Step(x.masked_scatter(chosen, drawn), chosen, none.masked_scatter(chosen, nats))
+def _settle(
+    x: Tensor, log_p: Tensor, sharpness: _Sharpness, chosen: Tensor, u: Tensor, log_probs: Tensor, nats: Tensor
+) -> Tensor:
+    """The chosen positions become draws from p(x_1 | x_t); the others stay, and cost nothing.
+
+    Writes the draws' log-probabilities into `log_probs`, and adds what they cost under the law drawn from to `nats`.
+    """
+    where = chosen.nonzero(as_tuple=True)
+    free = log_p[where]
+    probs = sharpness(free)
+    drawn = categorical(probs, u[where])
+    token = drawn[..., None]
+    log_probs.index_put_(where, free.gather(-1, token).squeeze(-1).to(log_probs.dtype))
+    nats.index_put_(where, -probs.gather(-1, token).squeeze(-1).log().to(nats.dtype), accumulate=True)
+    return x.index_put(where, drawn)
 
 
 @dataclass(frozen=True)
