@@ -24,7 +24,8 @@ class GenPlanConfig:
     source: SourceName = "mask"
     preset: PresetName = "default"
     horizon: int = 10
-    context: int = 1
+    context: int = 1  # past steps looked back at, with their actions
+    trail: bool = False  # remember the set of all states visited before
     width: int = 64
     heads: int = 4
     layers: int = 3
@@ -58,6 +59,8 @@ class GenPlanConfig:
             raise UserError(f"execute is {self.execute}, expected at most the horizon, {self.horizon}")
         if self.width % self.heads:
             raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
+        if self.trail and self.preset == "paper":
+            raise UserError("the preset 'paper' has no trail; use preset 'default', or trail False")
         if self.context < 0:
             raise UserError(f"context is {self.context}, expected at least 0")
         for name in ("dropout", "noise_share", "given_share"):
@@ -112,13 +115,13 @@ WAYPOINTS = ("blocker", "key", "door", "target")
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": ({}, {"steps": 7000}),
-    "MazeS4G2": ({"context": 32}, {"steps": 8000}),
+    "MazeS4G2": ({"trail": True}, {"steps": 8000}),
     "MazeS7G1": ({"passes": 36}, {"steps": 8000, "per_map": 16}),
-    "MazeS7G2": ({"passes": 36, "context": 64}, {"steps": 8000, "per_map": 16}),
-    "MazeClose": ({"context": 8}, {"steps": 8000}),
-    "DoorsOrder": ({"context": 8}, {"steps": 5000}),
-    "BlockUnlock": ({"context": 16, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "KeyCorridorS3R3": ({"context": 32, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "MazeS7G2": ({"passes": 36, "trail": True}, {"steps": 8000, "per_map": 16}),
+    "MazeClose": ({"trail": True}, {"steps": 8000}),
+    "DoorsOrder": ({"trail": True}, {"steps": 5000}),
+    "BlockUnlock": ({"trail": True, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "KeyCorridorS3R3": ({"trail": True, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "LocS10N1": ({}, {"steps": 3000}),
 }
 

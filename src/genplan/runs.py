@@ -118,7 +118,7 @@ def _run(folder: Path, config: Mapping[str, Any], data: episodes.Dataset) -> Run
     train, validation = held_out(data.episodes)
     settings = planner.config
     windows = [
-        Windows(planner.spec, part, settings.horizon, settings.context, settings.goal_kinds)
+        Windows(planner.spec, part, settings.horizon, settings.context, settings.goal_kinds, settings.trail)
         for part in (train, validation)
     ]
 

@@ -29,9 +29,9 @@ def test_windows_are_what_the_episodes_hold(maze):
             assert batch.x_1["states"][0, : len(states)].tolist() == states.tolist()
             assert batch.given["states"][0].tolist() == [True] + [False] * 9
             past = episode.actions[max(start - 3, 0) : start]
-            assert batch.past_actions[0][batch.past_valid[0]].tolist() == past.tolist()
+            assert batch.past.actions[0][batch.past.valid[0]].tolist() == past.tolist()
             assert (
-                batch.past_states[0][batch.past_valid[0]].tolist() == episode.states[max(start - 3, 0) : start].tolist()
+                batch.past.states[0][batch.past.valid[0]].tolist() == episode.states[max(start - 3, 0) : start].tolist()
             )
             assert np.array_equal(batch.map[0].numpy(), episode.maps[start])
             assert maze.spec.decode_mission(batch.mission[0].numpy()) == episode.mission
@@ -116,9 +116,26 @@ def test_augmented_batches_are_turned_as_a_whole(maze):
     turned = windows.batch(rows, kinds, torch.arange(40), torch.full((40,), 5))
     tables = windows.symmetries
     assert torch.equal(turned.x_1["goals"], tables.cells[5][plain.x_1["goals"]])
-    assert torch.equal(turned.past_states, tables.states[5][plain.past_states])
+    assert torch.equal(turned.past.states, tables.states[5][plain.past.states])
     assert torch.equal(turned.valid["actions"], plain.valid["actions"])
     assert torch.equal(turned.features, plain.features)
+
+
+def test_a_trail_is_the_set_of_states_visited_before(maze):
+    windows = Windows(maze.spec, maze.episodes, horizon=6, trail=True)
+    batch = windows.draw(32, Rng.of(1), per_map=4, augment=False)
+    assert batch.past.trail.shape[0] == 8
+    assert len(batch.past.visited) == 32
+    plain = windows.batch(windows.starts, windows.map_of[windows.starts], torch.arange(len(windows)))
+    for row, start in enumerate(windows.starts.tolist()):
+        states = windows.states[int(windows.first[start]) : start + 1].tolist()
+        trail = plain.past.trail[row][plain.past.visited[row]].tolist()
+        assert sorted(trail) == sorted(set(states) - {states[-1]})
+    turn = torch.full((len(windows),), 5)
+    turned = windows.batch(windows.starts, windows.map_of[windows.starts], torch.arange(len(windows)), turn)
+    assert torch.equal(turned.past.trail, windows.symmetries.states[5][plain.past.trail])
+    beginnings = windows.batch(torch.tensor([0]), windows.map_of[[0]], torch.tensor([0]))
+    assert beginnings.past.trail is None
 
 
 def test_goals_are_what_is_left_to_reach():

@@ -9,7 +9,7 @@ import torch
 from genplan import tasks
 from genplan.config import GenPlanConfig, settings
 from genplan.data.tokens import PlanSpec
-from genplan.data.windows import Windows
+from genplan.data.windows import Past, Windows
 from genplan.errors import UserError
 from genplan.evaluate import rollout
 from genplan.flow import Rng
@@ -25,13 +25,16 @@ def planner(spec, config=SMALL, seed=0):
     return GenPlan(spec, config).eval()
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
+PRESETS = [("default", False), ("default", True), ("paper", False)]
+
+
+@pytest.mark.parametrize(("preset", "trail"), PRESETS)
 @pytest.mark.parametrize("source", ["mask", "uniform"])
-def test_training_and_planning_ask_the_same_network(room, source, preset):
+def test_training_and_planning_ask_the_same_network(room, source, preset, trail):
     """The logits of a training batch equal those of planning in the same situation, to rounding."""
     task, episodes = room
-    model = planner(task.spec, dataclasses.replace(SMALL, source=source, preset=preset))
-    windows = Windows(task.spec, episodes[:1], 5, 2)
+    model = planner(task.spec, dataclasses.replace(SMALL, source=source, preset=preset, trail=trail))
+    windows = Windows(task.spec, episodes[:1], 5, 2, trail=trail)
     episode = episodes[0]
     captured = {}
     denoise = model.denoiser.forward
@@ -54,34 +57,33 @@ def test_training_and_planning_ask_the_same_network(room, source, preset):
     x_t, t = captured["x_t"], captured["t"]
     # Training: the window that starts at the fourth step, with the very same corrupted tokens.
     window = windows.batch(torch.tensor([3]), windows.map_of[[3]], torch.tensor([0]))
-    assert torch.equal(window.past_actions[0], torch.from_numpy(episode.actions[1:3]))
+    assert torch.equal(window.past.actions[0], torch.from_numpy(episode.actions[1:3]))
     assert torch.equal(x_t["states"][:, 0], window.x_1["states"][:, 0])
-    past = (window.past_states, window.past_actions, window.past_valid)
     with torch.inference_mode():
         context = model.encoder(window.map, window.mission, 1)
-        trained = model.network(context, window.features, past, 1)(x_t, t)
+        trained = model.network(context, window.features, window.past, 1)(x_t, t)
     for name, logits in trained.items():
         assert torch.allclose(logits, planned[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_rows_do_not_meet_and_windows_share_maps(room, preset):
+@pytest.mark.parametrize(("preset", "trail"), PRESETS)
+def test_rows_do_not_meet_and_windows_share_maps(room, preset, trail):
     """A batch of windows, four to a map, gives each window the logits it would get alone."""
     task, episodes = room
-    model = planner(task.spec, dataclasses.replace(SMALL, preset=preset))
-    batch = Windows(task.spec, episodes, 5, 2).draw(16, Rng.of(3), per_map=4)
+    model = planner(task.spec, dataclasses.replace(SMALL, preset=preset, trail=trail))
+    batch = Windows(task.spec, episodes, 5, 2, trail=trail).draw(16, Rng.of(3), per_map=4)
     rows = Rng.of(0, batch=(16,))
     t = rows.uniform()
     x_t = model.path.corrupt(batch.x_1, t, rows)
     with torch.no_grad():
         context = model.encoder(batch.map, batch.mission, 4)
-        together = model.network(context, batch.features, (batch.past_states, batch.past_actions, batch.past_valid), 4)(
-            x_t, t
-        )
+        together = model.network(context, batch.features, batch.past, 4)(x_t, t)
         for row in (0, 5, 15):
             which = batch.map_row[row]
             alone = model.encoder(batch.map[which][None], batch.mission[which][None], 1)
-            past = (batch.past_states[row][None], batch.past_actions[row][None], batch.past_valid[row][None])
+            past = Past(batch.past.states[row][None], batch.past.actions[row][None], batch.past.valid[row][None])
+            if trail:
+                past = past._replace(trail=batch.past.trail[which][None], visited=batch.past.visited[row][None])
             one = model.network(alone, batch.features[row][None], past, 1)
             logits = one({name: x[row][None] for name, x in x_t.items()}, t[row][None])
             for name in logits:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +27,22 @@ from genplan.types import Episode
 TARGET = ("target",)
 
 
+class Past(NamedTuple):
+    """What lies behind B windows over M maps: their last C steps, and their trail, the set of states visited before.
+
+    A set and not a sequence: nobody who knows it can do as before merely because it was done before, and standing still
+    or going to and fro adds nothing to it.
+    """
+
+    states: Tensor  # [B, C], the nearest last
+    actions: Tensor  # [B, C]
+    valid: Tensor  # bool [B, C]: False before the episode's first step
+    trail: Tensor | None = (
+        None  # [M, L]: states visited by the episode that a map is from; None if nobody asks, or L = 0
+    )
+    visited: Tensor | None = None  # bool [B, L]: which of them lie behind a window (its own first state is left out)
+
+
 @dataclass(frozen=True)
 class PlanBatch:
     """B windows over M maps, in tokens."""
@@ -37,9 +54,7 @@ class PlanBatch:
     map: Tensor | None  # uint8 [M, W, H, C]
     mission: Tensor | None  # int64 [M, L]
     features: Tensor | None  # int64 [B, F]
-    past_states: Tensor  # [B, C], the nearest last
-    past_actions: Tensor  # [B, C]
-    past_valid: Tensor  # bool [B, C]
+    past: Past
 
     def __len__(self) -> int:
         return len(self.map_row)
@@ -60,6 +75,7 @@ class Windows:
         horizon: int,
         context: int = 0,
         goal_kinds: Sequence[str] = TARGET,
+        trail: bool = False,
     ) -> None:
         if horizon < 1:
             raise ValueError(f"horizon is {horizon}, expected at least 1")
@@ -84,6 +100,7 @@ class Windows:
             )
         self.starts = torch.nonzero(torch.arange(len(self.states)) < self.last).squeeze(-1)  # rows with an action
         self._index_maps(episodes)
+        self.trails = Trails(self.states, self.first) if trail else None
 
     def _index_maps(self, episodes: Sequence[Episode]) -> None:
         """Number the distinct (map, mission) pairs, and sort the starting rows by them."""
@@ -144,14 +161,21 @@ class Windows:
         if self.spec.num_goals:
             x_1["goals"] = self.goals[ahead]
             valid["goals"] = inside[..., None] & self.goals_known[ahead]
-        past_states, past_actions = self.states[behind], self.actions[behind]
+        past = Past(self.states[behind], self.actions[behind], past_valid)
+        if self.trails is not None:
+            past = past._replace(**self.trails.behind(rows, len(kinds)))
         maps = None if self.maps is None else self.maps[kinds]
         missions = None if self.missions is None else self.missions[kinds]
         if symmetry is not None:
             turn = symmetry[map_row]  # [B]
             tables = self.symmetries
-            x_1["states"], past_states = (tables.states[turn[:, None], x] for x in (x_1["states"], past_states))
-            x_1["actions"], past_actions = (tables.actions[turn[:, None], x] for x in (x_1["actions"], past_actions))
+            x_1["states"] = tables.states[turn[:, None], x_1["states"]]
+            x_1["actions"] = tables.actions[turn[:, None], x_1["actions"]]
+            past = past._replace(
+                states=tables.states[turn[:, None], past.states],
+                actions=tables.actions[turn[:, None], past.actions],
+                trail=None if past.trail is None else tables.states[symmetry[:, None], past.trail],
+            )
             if self.spec.num_goals:
                 x_1["goals"] = tables.cells[turn[:, None, None], x_1["goals"]]
             if maps is not None:
@@ -168,10 +192,34 @@ class Windows:
             map=maps,
             mission=missions,
             features=None if self.features is None else self.features[rows],
-            past_states=past_states,
-            past_actions=past_actions,
-            past_valid=past_valid,
+            past=past,
         )
+
+
+class Trails:
+    """The distinct states of every episode in the order of first visits: a window's trail is a beginning of it."""
+
+    def __init__(self, states: Tensor, first: Tensor) -> None:
+        """states [N] of all episodes' rows; first [N], the first row of a row's episode."""
+        self.states, self.first = states, first
+        seen: dict[tuple[int, int], int] = {}
+        for row, visit in enumerate(zip(first.tolist(), states.tolist(), strict=True)):
+            seen.setdefault(visit, row)
+        self.visits = torch.tensor(sorted(seen.values()))  # rows at which a state is first visited, in turn
+        self.before = torch.searchsorted(self.visits, torch.arange(len(states)))  # [N]: visits in earlier rows
+
+    def behind(self, rows: Tensor, number: int) -> dict[str, Tensor]:
+        """The trails of windows that start at `rows` [B]: equally many for each of `number` maps, in turn."""
+        begin = self.before[self.first[rows.reshape(number, -1)[:, 0]]]  # [M]: a map belongs to one episode
+        passed = self.before[rows] - begin.repeat_interleave(len(rows) // number)  # [B]
+        length = int(passed.max())
+        if not length:
+            return {}
+        index = begin[:, None] + torch.arange(length)
+        trail = self.states[self.visits[index.clamp(max=len(self.visits) - 1)]]
+        visited = torch.arange(length) < passed[:, None]
+        visited &= trail.repeat_interleave(len(rows) // number, 0) != self.states[rows, None]
+        return {"trail": trail, "visited": visited}
 
 
 def turn_maps(maps: Tensor, sources: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 One token per step of the plan holds its state, goals and action. On a map, positions are *pointed at*: a state or goal
 is the map's feature vector at its cell, and its logits are products with the features of all cells; so nothing depends
-on the grid's size. Past steps are looked back at, as steps that are wholly known.
+on the grid's size. Past steps are looked back at, as steps that are wholly known; states visited long ago (the trail)
+stand beside the map, as places that are known to have been visited.
 
 A plan is a few dozen small operations per iteration, and at batch 1 each costs its dispatch more than its arithmetic.
 So whatever does not change while denoising is computed beforehand (`know`), look-ups are joined into one table, and a
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from genplan.data.tokens import PlanSpec
+from genplan.data.windows import Past
 from genplan.models.encoder import Context, TimeEncoder
 
 Pair = tuple[Tensor, Tensor]
@@ -28,7 +30,8 @@ Pair = tuple[Tensor, Tensor]
 class Known(NamedTuple):
     """What the denoiser needs of the context, computed once per plan."""
 
-    around: list[Pair]  # per layer, of mission and map, [M, heads, 1 + cells, D / heads]
+    around: list[Pair]  # per layer, of mission, map and trail, [M, heads, 1 + cells + L, D / heads]
+    hidden: Tensor | None  # [M, 1, P · H, 1 + cells + L]: −inf for what is not on a window's trail; None if all is
     past: list[Pair] | None  # per layer, of past steps, [B, heads, C, D / heads]
     mask: Tensor | None  # [B, 1, 1, C + H]: −inf for past steps that never were, else 0; None if all were
     places: Tensor  # [M · rows, D]: what a state or goal at a cell looks like
@@ -50,7 +53,7 @@ class Layer(nn.Module):
         self.into = nn.Linear(width, 5 * width)  # the map's query; four hidden
         self.out = nn.Linear(5 * width, width)
 
-    def forward(self, x: Tensor, around: Pair, past: Pair | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, around: Pair, hidden: Tensor | None, past: Pair | None, mask: Tensor | None) -> Tensor:
         """x [B, H, D]; around [M, heads, N, d], where B is a multiple of M: rows in turn share a map."""
         batch, length, width = x.shape
         drop = self.dropout if self.training else 0.0
@@ -61,17 +64,25 @@ class Layer(nn.Module):
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
         x = x + self.mix(mixed.transpose(1, 2).flatten(2))
         # Parts are split and unbound rather than sliced: a slice's gradient would be a tensor of zeros as large as all.
-        asked, hidden = torch.split(self.into(self.norms[1](x)), [width, 4 * width], -1)
+        asked, inner = torch.split(self.into(self.norms[1](x)), [width, 4 * width], -1)
         asked = asked.reshape(len(around[0]), -1, self.heads, width // self.heads).transpose(1, 2)
-        seen = functional.scaled_dot_product_attention(asked, around[0], around[1], dropout_p=drop)
-        parts = [seen.transpose(1, 2).reshape(batch, length, width), functional.gelu(hidden)]
+        seen = functional.scaled_dot_product_attention(asked, *around, attn_mask=hidden, dropout_p=drop)
+        parts = [seen.transpose(1, 2).reshape(batch, length, width), functional.gelu(inner)]
         out = self.out(torch.cat(parts, -1))
         return x + (functional.dropout(out, drop) if drop else out)
 
 
 class Denoiser(nn.Module):
     def __init__(
-        self, spec: PlanSpec, width: int, heads: int, layers: int, horizon: int, context: int, dropout: float
+        self,
+        spec: PlanSpec,
+        width: int,
+        heads: int,
+        layers: int,
+        horizon: int,
+        context: int,
+        dropout: float,
+        trail: bool = False,
     ) -> None:
         super().__init__()
         self.spec, self.width, self.heads, self.num_layers = spec, width, heads, layers
@@ -94,10 +105,9 @@ class Denoiser(nn.Module):
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)
         self.look_around = nn.Linear(width, 2 * layers * width)
         self.look_back = nn.Linear(width, 2 * layers * width) if context else None
-        # A longer past is searched for what happened in it (standing here, facing that), so its steps are made sense of
-        # first. Of the last step alone, nothing more needs to be made.
+        # A trail is searched for what happened on it (standing here, facing that), so it is made sense of first.
         self.remember = None
-        if context > 1:
+        if trail:
             self.remember = nn.Sequential(
                 nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
             )
@@ -109,41 +119,50 @@ class Denoiser(nn.Module):
         self,
         context: Context,
         features: Tensor | None,
-        past_states: Tensor,
-        past_actions: Tensor,
-        past_valid: Tensor,
+        past: Past,
         per_map: int,
     ) -> Known:
         """Everything that does not depend on x_t or t. Rows are windows, `per_map` in turn for each map."""
-        batch, before, on_map = len(past_states), past_states.shape[1], context.cells is not None
+        batch, before = past.states.shape
         condition = context.mission.repeat_interleave(per_map, 0)
         for place, embed in enumerate(self.features):
             assert features is not None
             condition = condition + embed(features[:, place])
         places, offsets = self.places(context, batch, per_map)
-        mission = context.mission[:, None]
-        cells = mission if context.cells is None else context.cells
+        around, pointers = context.mission[:, None], None
+        if context.cells is not None and self.pointer is not None:
+            around = torch.cat([around, context.cells], 1)
+            pointers = self.pointer(context.cells).mul(self.width**-0.5).transpose(1, 2)
         known = Known(
-            around=self.keys_and_values(self.look_around(torch.cat([mission, cells], 1) if on_map else mission)),
+            around=[],
+            hidden=None,
             past=None,
             mask=None,
             places=places,
             offsets=offsets,
             moves=(self.action.weight[:, None] + self.heading.weight).flatten(0, 1),
             base=condition[:, None] + self.step.weight[before:],
-            pointers=None if self.pointer is None else self.pointer(cells).mul(self.width**-0.5).transpose(1, 2),
+            pointers=pointers,
         )
-        if self.look_back is None or not bool(past_valid.any()):  # no past, nothing to look back at
+        if self.remember is not None and past.trail is not None and past.visited is not None:
+            unknown = torch.full_like(past.trail, self.spec.num_actions)  # what was done there is not remembered
+            trail = self.tokens(past.trail, unknown, None, known._replace(offsets=offsets[::per_map]))
+            if not bool(past.visited.all()):
+                hidden = torch.zeros(batch, around.shape[1] + trail.shape[1], device=trail.device, dtype=trail.dtype)
+                hidden[:, around.shape[1] :].masked_fill_(~past.visited, -torch.inf)
+                hidden = hidden.repeat_interleave(known.base.shape[1], 0)  # for every step of the plan
+                known = known._replace(hidden=hidden.reshape(len(around), 1, -1, hidden.shape[1]))
+            around = torch.cat([around, trail + self.remember(trail)], 1)
+        known = known._replace(around=self.keys_and_values(self.look_around(around)))
+        if self.look_back is None or not bool(past.valid.any()):  # no past, nothing to look back at
             return known
-        tokens = self.tokens(past_states, past_actions, None, known) + self.step.weight[:before]
-        if self.remember is not None:
-            tokens = tokens + self.remember(tokens)
+        tokens = self.tokens(past.states, past.actions, None, known) + self.step.weight[:before]
         known = known._replace(past=self.keys_and_values(self.look_back(tokens)))
-        if bool(past_valid.all()):
+        if bool(past.valid.all()):
             return known
-        hidden = torch.zeros(batch, before + known.base.shape[1], device=tokens.device, dtype=tokens.dtype)
-        hidden[:, :before].masked_fill_(~past_valid, -torch.inf)
-        return known._replace(mask=hidden[:, None, None, :])
+        mask = torch.zeros(batch, before + known.base.shape[1], device=tokens.device, dtype=tokens.dtype)
+        mask[:, :before].masked_fill_(~past.valid, -torch.inf)
+        return known._replace(mask=mask[:, None, None, :])
 
     def keys_and_values(self, tokens: Tensor) -> list[Pair]:
         """[B, N, layers · 2 · D] -> per layer [B, heads, N, D / heads]"""
@@ -180,7 +199,8 @@ class Denoiser(nn.Module):
         x = self.tokens(x_t["states"], x_t["actions"], x_t.get("goals"), known)
         x = x + known.base + self.time(t)[:, None]
         for number, layer in enumerate(self.layers):
-            x = layer(x, known.around[number], None if known.past is None else known.past[number], known.mask)
+            past = None if known.past is None else known.past[number]
+            x = layer(x, known.around[number], known.hidden, past, known.mask)
         x = self.norm(x)
         logits, places = {"actions": self.to_action(x)}, self.to_place(x)
         headings, goals = self.spec.num_headings, self.spec.num_goals

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from genplan.data.tokens import PlanSpec
+from genplan.data.windows import Past
 from genplan.models.encoder import Context, MissionEncoder
 
 
@@ -129,9 +130,7 @@ class PaperDenoiser(nn.Module):
         self,
         context: Context,
         features: Tensor | None,
-        past_states: Tensor,
-        past_actions: Tensor,
-        past_valid: Tensor,
+        past: Past,
         per_map: int,
     ) -> PaperKnown:
         both = context.mission if context.cells is None else context.mission + context.cells[:, 0]
@@ -139,16 +138,16 @@ class PaperDenoiser(nn.Module):
         for place, embed in enumerate(self.features):
             assert features is not None
             observation = observation + embed(features[:, place])
-        past = valid = None
-        if past_states.shape[1]:
-            steps = self.step.weight[: past_states.shape[1]]
+        tokens = valid = None
+        if past.states.shape[1]:
+            steps = self.step.weight[: past.states.shape[1]]
             pair = [
-                self.state(past_states) + steps + self.kind.weight[0],
-                self.action(past_actions) + steps + self.kind.weight[1],
+                self.state(past.states) + steps + self.kind.weight[0],
+                self.action(past.actions) + steps + self.kind.weight[1],
             ]
-            past = torch.stack(pair, 2).flatten(1, 2)
-            valid = past_valid.repeat_interleave(2, 1)
-        return PaperKnown(observation, past, valid)
+            tokens = torch.stack(pair, 2).flatten(1, 2)
+            valid = past.valid.repeat_interleave(2, 1)
+        return PaperKnown(observation, tokens, valid)
 
     def places(self, states: Tensor) -> Tensor:
         """States as numbers between 0 and 1: [B, H, 3], x, y and heading (or the state itself, without a map)."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from genplan.config import GenPlanConfig
 from genplan.data.tokens import PlanSpec
-from genplan.data.windows import PlanBatch
+from genplan.data.windows import Past, PlanBatch
 from genplan.flow import (
     EntropyBound,
     Logits,
@@ -42,12 +42,13 @@ class Losses:
 
 @dataclass
 class Memory:
-    """What is remembered of every row: its last steps, and the encoding of its map."""
+    """What is remembered of every row: its last steps, where it has been, and the encoding of its map."""
 
     states: Tensor  # [B, C]
     actions: Tensor  # [B, C]
     valid: Tensor  # bool [B, C]
     state: Tensor  # [B], the state seen last
+    visited: Tensor | None  # bool [B, states]: the trail
     map: Tensor | None = None  # what was encoded
     mission: Tensor | None = None
     cells: Tensor | None = None  # the encoding
@@ -68,7 +69,8 @@ class GenPlan(nn.Module):
         if config.preset == "paper":
             self.encoder, self.denoiser = PaperEncoder(spec, config.width), PaperDenoiser(spec, *sizes)
         else:
-            self.encoder, self.denoiser = Encoder(spec, config.width, config.passes), Denoiser(spec, *sizes)
+            self.encoder = Encoder(spec, config.width, config.passes)
+            self.denoiser = Denoiser(spec, *sizes, config.trail)
         self.bound = EntropyBound(config.entropy_bound)
 
     # --- the one way to the network ----------------------------------------------------------------------------------
@@ -77,11 +79,11 @@ class GenPlan(nn.Module):
         self,
         context: Context,
         features: Tensor | None,
-        past: tuple[Tensor, Tensor, Tensor],
+        past: Past,
         per_map: int,
     ) -> Logits:
         """(x_t, t) -> logits, with everything that does not change while denoising computed beforehand."""
-        known = self.denoiser.know(context, features, *past, per_map)  # type: ignore[operator]
+        known = self.denoiser.know(context, features, past, per_map)  # type: ignore[operator]
 
         def logits(x_t: Tokens, t: Tensor) -> Mapping[str, Tensor]:
             return self.denoiser(x_t, t, known)  # type: ignore[no-any-return]
@@ -105,8 +107,7 @@ class GenPlan(nn.Module):
             blank = self.path.stream_noise(name, x.shape[1:], rows.fold("blank"))
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
-        past = (batch.past_states, batch.past_actions, batch.past_valid)
-        network = self.network(context, batch.features, past, size // number)
+        network = self.network(context, batch.features, batch.past, size // number)
         logits = network(x_t, t)
         learnt = denoising_loss(self.path, logits, batch.x_1, x_t, batch.valid, given)
         if self.config.noise_share:
@@ -140,7 +141,8 @@ class GenPlan(nn.Module):
     def start(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
         size, context = len(observations), self.config.context
         blank = torch.zeros(size, context, dtype=torch.int64)
-        return Memory(blank, blank.clone(), blank.bool(), observations.state.clone())
+        visited = torch.zeros(size, self.spec.num_states, dtype=torch.bool) if self.config.trail else None
+        return Memory(blank, blank.clone(), blank.bool(), observations.state.clone(), visited)
 
     @torch.inference_mode()
     def plan(
@@ -154,7 +156,9 @@ class GenPlan(nn.Module):
         context = Context(cells, memory.words[rows])
         number, wanted = len(rows), config.candidates
         each = torch.arange(number).repeat_interleave(wanted)  # candidates of a row stand together
-        past = (memory.states[rows][each], memory.actions[rows][each], memory.valid[rows][each])
+        past = Past(memory.states[rows][each], memory.actions[rows][each], memory.valid[rows][each])
+        if memory.visited is not None:
+            past = past._replace(**self._trail(memory.visited[rows], observations.state, each))
         features = None if observations.features is None else observations.features[each]
         logits = self.network(context, features, past, wanted)
         if wanted > 1:
@@ -197,8 +201,23 @@ class GenPlan(nn.Module):
             for past, new in ((memory.states, memory.state[rows]), (memory.actions, actions)):
                 past[rows] = torch.cat([past[rows, 1:], new[:, None]], 1)
             memory.valid[rows] = torch.cat([memory.valid[rows, 1:], memory.valid.new_ones(len(rows), 1)], 1)
+        if memory.visited is not None:
+            memory.visited[rows, memory.state[rows]] = True
         memory.state[rows] = observations.state
         return memory
+
+    @staticmethod
+    def _trail(visited: Tensor, state: Tensor, each: Tensor) -> dict[str, Tensor]:
+        """Sets of states as lists of equal length."""
+        visited[torch.arange(len(state)), state] = False
+        row, states = visited.nonzero(as_tuple=True)
+        counts = visited.sum(-1)
+        if not len(row):
+            return {}
+        place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+        trail = torch.zeros(len(state), int(counts.max()), dtype=torch.int64)
+        trail[row, place] = states
+        return {"trail": trail, "visited": torch.arange(trail.shape[1]) < counts[each, None]}
 
     def _encode(self, observations: Observations, memory: Memory, rows: Tensor) -> None:
         """Encode the maps and missions of `rows`, unless they are what was encoded before."""
