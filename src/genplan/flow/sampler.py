@@ -338,6 +338,7 @@ class _Queue:
     ) -> None:
         self.order, self.rows = order, rows
         shares = path.schedule.kappa(torch.tensor(grid[1:], dtype=torch.float64)).tolist()
+        self.all_due = {name: [name in first or share >= 1 for share in shares] for name in fixed}
         self.due: dict[str, Sequence[Tensor]] = {}  # per stream and step, bool: near enough; or int: settled or fixed
         for name, mask in fixed.items():
             share = torch.tensor([1.0] * len(shares) if name in first else shares, device=mask.device)
@@ -355,6 +356,8 @@ class _Queue:
 
     def next(self, name: str, k: int, log_p: Tensor, surest: Tensor, settled: Tensor) -> Tensor:
         """The positions that settle in step k; bool like `settled`."""
+        if self.all_due[name][k]:  # nobody needs to be chosen
+            return ~settled
         if self.order is Order.NEAR_TO_FAR:
             return self.due[name][k] & ~settled
         if self.order is Order.CONFIDENCE:

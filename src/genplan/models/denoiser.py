@@ -18,18 +18,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import linear
 
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Past
 from genplan.models.encoder import Context, TimeEncoder
 
 Pair = tuple[Tensor, Tensor]
-"""Keys and values, [B, heads, N, D / heads]."""
+"""Keys and values, [B, heads, N, D / heads]; or a module's weight and bias."""
 
 
 class Known(NamedTuple):
     """What the denoiser needs of the context, computed once per plan."""
 
+    weights: list[list[Pair]]  # per layer
     around: list[Pair]  # per layer, of mission, map and trail, [M, heads, 1 + cells + L, D / heads]
     hidden: Tensor | None  # [M, 1, P · H, 1 + cells + L]: −inf for what is not on a window's trail; None if all is
     past: list[Pair] | None  # per layer, of past steps, [B, heads, C, D / heads]
@@ -42,7 +44,11 @@ class Known(NamedTuple):
 
 
 class Layer(nn.Module):
-    """Attention over the plan and its past; then attention to the map, beside a network per step."""
+    """Attention over the plan and its past; then attention to the map, beside a network per step.
+
+    Its weights are gathered once per plan and handed to `forward`: to find them through modules at every iteration
+    takes nearly as long as to multiply with them, when there is one plan to make.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -53,23 +59,39 @@ class Layer(nn.Module):
         self.into = nn.Linear(width, 5 * width)  # the map's query; four hidden
         self.out = nn.Linear(5 * width, width)
 
-    def forward(self, x: Tensor, around: Pair, hidden: Tensor | None, past: Pair | None, mask: Tensor | None) -> Tensor:
+    def weights(self) -> list[Pair]:
+        """Weight and bias of each module, in the order in which they are used."""
+        modules = (self.norms[0], self.qkv, self.mix, self.norms[1], self.into, self.out)
+        return [(module.weight, module.bias) for module in modules]  # type: ignore[misc]
+
+    def forward(
+        self,
+        x: Tensor,
+        weights: list[Pair],
+        around: Pair,
+        hidden: Tensor | None,
+        past: Pair | None,
+        mask: Tensor | None,
+    ) -> Tensor:
         """x [B, H, D]; around [M, heads, N, d], where B is a multiple of M: rows in turn share a map."""
+        before, qkv, mix, between, into, out = weights
         batch, length, width = x.shape
         drop = self.dropout if self.training else 0.0
-        y = self.qkv(self.norms[0](x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        y = linear(torch.layer_norm(x, (width,), *before), *qkv).reshape(
+            batch, length, 3, self.heads, width // self.heads
+        )
         q, k, v = y.permute(2, 0, 3, 1, 4).unbind()
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
-        x = x + self.mix(mixed.transpose(1, 2).flatten(2))
+        x = x + linear(mixed.transpose(1, 2).flatten(2), *mix)
         # Parts are split and unbound rather than sliced: a slice's gradient would be a tensor of zeros as large as all.
-        asked, inner = torch.split(self.into(self.norms[1](x)), [width, 4 * width], -1)
-        asked = asked.reshape(len(around[0]), -1, self.heads, width // self.heads).transpose(1, 2)
+        asked, inner = torch.split(linear(torch.layer_norm(x, (width,), *between), *into), [width, 4 * width], -1)
+        asked = asked.reshape(around[0].shape[0], -1, self.heads, width // self.heads).transpose(1, 2)
         seen = functional.scaled_dot_product_attention(asked, *around, attn_mask=hidden, dropout_p=drop)
         parts = [seen.transpose(1, 2).reshape(batch, length, width), functional.gelu(inner)]
-        out = self.out(torch.cat(parts, -1))
-        return x + (functional.dropout(out, drop) if drop else out)
+        change = linear(torch.cat(parts, -1), *out)
+        return x + (functional.dropout(change, drop) if drop else change)
 
 
 class Denoiser(nn.Module):
@@ -134,6 +156,7 @@ class Denoiser(nn.Module):
             around = torch.cat([around, context.cells], 1)
             pointers = self.pointer(context.cells).mul(self.width**-0.5).transpose(1, 2)
         known = Known(
+            weights=[layer.weights() for layer in self.layers],  # type: ignore[operator]
             around=[],
             hidden=None,
             past=None,
@@ -200,7 +223,7 @@ class Denoiser(nn.Module):
         x = x + known.base + self.time(t)[:, None]
         for number, layer in enumerate(self.layers):
             past = None if known.past is None else known.past[number]
-            x = layer(x, known.around[number], known.hidden, past, known.mask)
+            x = layer(x, known.weights[number], known.around[number], known.hidden, past, known.mask)
         x = self.norm(x)
         logits, places = {"actions": self.to_action(x)}, self.to_place(x)
         headings, goals = self.spec.num_headings, self.spec.num_goals
@@ -209,7 +232,7 @@ class Denoiser(nn.Module):
             if goals:
                 logits["goals"] = places[..., self.spec.num_states :].unflatten(-1, (goals, -1))
             return logits
-        queries = places.reshape(len(known.pointers), -1, self.width)  # [M, P · H · (headings + G), D]
+        queries = places.reshape(known.pointers.shape[0], -1, self.width)  # [M, P · H · (headings + G), D]
         found = (queries @ known.pointers).reshape(batch, length, headings + goals, -1)
         states, aims = torch.split(found, [headings, goals], 2)
         logits["states"] = states.transpose(2, 3).flatten(2)  # cell · headings + heading

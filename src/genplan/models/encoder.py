@@ -47,10 +47,14 @@ class MapEncoder(nn.Module):
     pass that makes progress from anywhere, and the longest paths do not depend on the very last one.
     """
 
+    places: Tensor  # what a channel counts in the number of a cell's kind
+
     def __init__(self, spec: PlanSpec, width: int, passes: int) -> None:
         super().__init__()
         self.passes = passes
         self.embed = nn.ModuleList(nn.Embedding(size, width) for size in spec.map_channels)
+        sizes = torch.tensor([1, *reversed(spec.map_channels[1:])])
+        self.register_buffer("places", sizes.cumprod(0).flip(0), persistent=False)
         narrow = width // 2  # what spreads is half as wide as what is kept: half the cost
         self.film = nn.Linear(width, 2 * width + 2 * narrow)
         self.mix = nn.Conv2d(width, width, 1)
@@ -73,18 +77,17 @@ class MapEncoder(nn.Module):
         passes = self.passes
         if self.training:
             passes = int(torch.randint(-(-passes // 3), passes + 1, ()))
+        # Calling modules would cost a small map as much as the arithmetic does.
+        spread, update, norm = ((module.weight, module.bias) for module in (self.spread, self.update, self.norm))
         for _ in range(passes):
-            change = functional.relu(torch.addcmul(offset, self.spread(state), gain), inplace=True)
-            state = self.norm(state + self.update(change))
+            change = torch.addcmul(offset, torch.conv2d(state, *spread, padding=1), gain).relu_()
+            state = torch.group_norm(torch.conv2d(change, *update).add_(state), 1, norm[0], norm[1])
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
         return features
 
     def kind(self, maps: Tensor) -> Tensor:
         """The channels of a cell as one number."""
-        number = maps[..., 0].long()
-        for channel, embed in enumerate(self.embed[1:], 1):
-            number = number * embed.num_embeddings + maps[..., channel]  # type: ignore[operator]
-        return number
+        return (maps.long() * self.places).sum(-1)
 
     def kinds(self) -> Tensor:
         """What each kind of cell looks like, [kinds, D]: one look-up for every cell in place of one per channel."""

@@ -33,6 +33,8 @@ from genplan.models.encoder import Context, Encoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.types import Observations, Oracle, Plan
 
+ENCODED_TOGETHER = 64  # maps
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -234,19 +236,21 @@ class GenPlan(nn.Module):
                 stale = stale | (seen != kept[rows]).flatten(1).any(1)
         if not bool(stale.any()):
             return
-        new, where = observations[stale], rows[stale]
-        context = self.encoder(new.map, new.mission, len(where))
-        if memory.words is None:
-            memory.words = context.mission.new_zeros(size, context.mission.shape[1])
-            if context.cells is not None:
-                memory.cells = context.cells.new_zeros(size, *context.cells.shape[1:])
-        memory.words[where] = context.mission
-        if context.cells is not None and memory.cells is not None:
-            memory.cells[where] = context.cells
-        for seen, kept in ((new.map, memory.map), (new.mission, memory.mission)):
-            if seen is not None and kept is not None:
-                kept[where] = seen
-        memory.encoded[where] = True
+        # In pieces that stay in a processor's cache from one pass of the convolution to the next.
+        for piece in torch.split(stale.nonzero().squeeze(-1), ENCODED_TOGETHER):
+            new, where = observations[piece], rows[piece]
+            context = self.encoder(new.map, new.mission, len(where))
+            if memory.words is None:
+                memory.words = context.mission.new_zeros(size, context.mission.shape[1])
+                if context.cells is not None:
+                    memory.cells = context.cells.new_zeros(size, *context.cells.shape[1:])
+            memory.words[where] = context.mission
+            if context.cells is not None and memory.cells is not None:
+                memory.cells[where] = context.cells
+            for seen, kept in ((new.map, memory.map), (new.mission, memory.mission)):
+                if seen is not None and kept is not None:
+                    kept[where] = seen
+            memory.encoded[where] = True
 
     def with_options(self, **options: Any) -> GenPlan:
         """The same weights, used in another way (iterations, temperature, order, …)."""
