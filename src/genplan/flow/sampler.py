@@ -243,14 +243,14 @@ def _settle(
 
     Writes the draws' log-probabilities into `log_probs`, and adds what they cost under the law drawn from to `nats`.
     """
-    where = chosen.nonzero(as_tuple=True)
-    free = log_p[where]
+    where = chosen.reshape(-1).nonzero().squeeze(-1)
+    free = log_p.flatten(0, -2).index_select(0, where)
     probs = sharpness(free)
-    drawn = categorical(probs, u[where])
-    token = drawn[..., None]
-    log_probs.index_put_(where, free.gather(-1, token).squeeze(-1).to(log_probs.dtype))
-    nats.index_put_(where, -probs.gather(-1, token).squeeze(-1).log().to(nats.dtype), accumulate=True)
-    return x.index_put(where, drawn)
+    drawn = categorical(probs, u.reshape(-1).index_select(0, where))
+    token = drawn[:, None]
+    log_probs.view(-1).index_copy_(0, where, free.gather(-1, token).squeeze(-1).to(log_probs.dtype))
+    nats.view(-1).index_add_(0, where, probs.gather(-1, token).squeeze(-1).log().to(nats.dtype), alpha=-1)
+    return x.reshape(-1).index_copy(0, where, drawn).reshape(x.shape)
 
 
 @dataclass(frozen=True)
