@@ -25,7 +25,7 @@ class GenPlanConfig:
     preset: PresetName = "default"
     horizon: int = 10
     context: int = 1  # past steps looked back at, with their actions
-    trail: bool = False  # remember the set of all states visited before
+    trail: bool = False  # remember the set of all states visited before, and what was tried there
     width: int = 64
     heads: int = 4
     layers: int = 3
@@ -35,6 +35,7 @@ class GenPlanConfig:
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
     noise_share: float = 0.125
     given_share: float = 0.2
+    vain_share: float = 0.25  # of windows told that other actions were tried before, in vain (with a trail)
     entropy_bound: float = 0.0
     # Planning
     execute: int = 1
@@ -63,7 +64,7 @@ class GenPlanConfig:
             raise UserError("the preset 'paper' has no trail; use preset 'default', or trail False")
         if self.context < 0:
             raise UserError(f"context is {self.context}, expected at least 0")
-        for name in ("dropout", "noise_share", "given_share"):
+        for name in ("dropout", "noise_share", "given_share", "vain_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
 
@@ -112,17 +113,18 @@ class TrainConfig:
 
 
 WAYPOINTS = ("blocker", "key", "door", "target")
+TRAIL = {"context": 0, "trail": True}
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": ({}, {"steps": 7000}),
-    "MazeS4G2": ({"trail": True}, {"steps": 8000}),
-    "MazeS7G1": ({"passes": 36}, {"steps": 8000, "per_map": 16}),
-    "MazeS7G2": ({"passes": 36, "trail": True}, {"steps": 8000, "per_map": 16}),
-    "MazeClose": ({"trail": True}, {"steps": 8000}),
-    "DoorsOrder": ({"trail": True}, {"steps": 5000}),
-    "BlockUnlock": ({"trail": True, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "KeyCorridorS3R3": ({"trail": True, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "LocS10N1": ({}, {"steps": 3000}),
+    "MazeS4G2": (TRAIL, {"steps": 8000}),
+    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16}),
+    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16}),
+    "MazeClose": (TRAIL, {"steps": 8000}),
+    "DoorsOrder": (TRAIL, {"steps": 5000}),
+    "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "LocS10N1": (TRAIL, {"steps": 3000}),
 }
 
 

@@ -138,6 +138,20 @@ def test_a_trail_is_the_set_of_states_visited_before(maze):
     assert beginnings.past.trail is None
 
 
+def test_what_was_tried_is_forgotten_when_something_changes():
+    spec = PlanSpec.grid(3, 3)
+    maps = np.zeros((7, 3, 3, 3), np.uint8)
+    maps[4:, 1, 1] = 1
+    features = np.zeros((7, 2), np.int64)
+    features[6] = 1
+    episode = Episode(np.array([4, 4, 8, 4, 4, 4, 4]), np.array([0, 2, 2, 1, 5, 0]), maps, features, "go")
+    windows = Windows(spec, [episode], horizon=2, trail=True)
+    tried = [row.nonzero().squeeze(-1).tolist() for row in windows.tried]
+    assert tried == [[], [0], [], [0, 2], [], [5], []]
+    turned = windows.batch(torch.tensor([3]), windows.map_of[[3]], torch.tensor([0]), torch.tensor([4]))
+    assert turned.past.tried[0].nonzero().squeeze(-1).tolist() == [1, 2]  # left and right swap
+
+
 def test_goals_are_what_is_left_to_reach():
     spec = PlanSpec.grid(4, 4, num_goals=2)
     subgoals = (SubGoal(1, 3, "key"), SubGoal(2, 5, "target"), SubGoal(4, 7, "target"))

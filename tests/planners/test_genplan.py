@@ -66,6 +66,23 @@ def test_training_and_planning_ask_the_same_network(room, source, preset, trail)
         assert torch.allclose(logits, planned[name], atol=1e-5)
 
 
+def test_a_planner_with_a_trail_knows_what_it_tried_here(room):
+    """After a step that changes nothing, the plan is made knowing that; a change around the agent makes it forget."""
+    task, _ = room
+    model = planner(task.spec, dataclasses.replace(SMALL, context=0, trail=True))
+    seen = EnvBatch(task, [2000]).observations()
+    row, action = torch.zeros(1, dtype=torch.int64), torch.tensor([3])
+    memory = model.observe(model.start(seen), action, seen, row)
+    assert memory.tried[0, seen.state[0]].nonzero().tolist() == [[3]]
+    assert memory.visited[0].nonzero().tolist() == [[int(seen.state[0])]]
+    model.denoiser.tried.weight.data.mul_(50)
+    before, _ = model.plan(seen, model.start(seen), Rng.of(0, row), row)
+    after, _ = model.plan(seen, memory, Rng.of(0, row), row)
+    assert not torch.equal(before.confidence, after.confidence)
+    changed = dataclasses.replace(seen, features=seen.features + 1)
+    assert not model.observe(memory, action, changed, row).tried.any()
+
+
 @pytest.mark.parametrize(("preset", "trail"), PRESETS)
 def test_rows_do_not_meet_and_windows_share_maps(room, preset, trail):
     """A batch of windows, four to a map, gives each window the logits it would get alone."""

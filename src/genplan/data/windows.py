@@ -28,7 +28,8 @@ TARGET = ("target",)
 
 
 class Past(NamedTuple):
-    """What lies behind B windows over M maps: their last C steps, and their trail, the set of states visited before.
+    """What lies behind B windows over M maps: their last C steps; and their trail, the set of states visited before,
+    with what was tried before in this one.
 
     A set and not a sequence: nobody who knows it can do as before merely because it was done before, and standing still
     or going to and fro adds nothing to it.
@@ -41,6 +42,7 @@ class Past(NamedTuple):
         None  # [M, L]: states visited by the episode that a map is from; None if nobody asks, or L = 0
     )
     visited: Tensor | None = None  # bool [B, L]: which of them lie behind a window (its own first state is left out)
+    tried: Tensor | None = None  # bool [B, actions]: done before in this state, since map and features last changed
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Windows:
         self.starts = torch.nonzero(torch.arange(len(self.states)) < self.last).squeeze(-1)  # rows with an action
         self._index_maps(episodes)
         self.trails = Trails(self.states, self.first) if trail else None
+        self.tried = self._tried() if trail else None
 
     def _index_maps(self, episodes: Sequence[Episode]) -> None:
         """Number the distinct (map, mission) pairs, and sort the starting rows by them."""
@@ -126,6 +129,21 @@ class Windows:
         counts = torch.bincount(self.map_of[self.starts], minlength=len(missions))
         self.group_size = counts
         self.group_start = counts.cumsum(0) - counts
+
+    def _tried(self) -> Tensor:
+        """bool [N, actions]: what had been done before in a row's state, since the map or the features changed."""
+        tried = torch.zeros(len(self.states), self.spec.num_actions, dtype=torch.bool)
+        features = [[]] * len(self.states) if self.features is None else self.features.tolist()
+        before: dict[int, set[int]] = {}
+        around = None
+        rows = zip(self.map_of.tolist(), features, self.states.tolist(), self.actions.tolist(), strict=True)
+        for row, (*now, state, action) in enumerate(rows):
+            if now != around:  # a map belongs to one episode: another episode is another map
+                around, before = now, {}
+            done = before.setdefault(state, set())
+            tried[row, list(done)] = True
+            done.add(action)
+        return tried
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -162,8 +180,8 @@ class Windows:
             x_1["goals"] = self.goals[ahead]
             valid["goals"] = inside[..., None] & self.goals_known[ahead]
         past = Past(self.states[behind], self.actions[behind], past_valid)
-        if self.trails is not None:
-            past = past._replace(**self.trails.behind(rows, len(kinds)))
+        if self.trails is not None and self.tried is not None:
+            past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
         maps = None if self.maps is None else self.maps[kinds]
         missions = None if self.missions is None else self.missions[kinds]
         if symmetry is not None:
@@ -176,6 +194,9 @@ class Windows:
                 actions=tables.actions[turn[:, None], past.actions],
                 trail=None if past.trail is None else tables.states[symmetry[:, None], past.trail],
             )
+            if past.tried is not None:
+                turned = torch.zeros_like(past.tried).scatter(1, tables.actions[turn], past.tried)
+                past = past._replace(tried=turned)
             if self.spec.num_goals:
                 x_1["goals"] = tables.cells[turn[:, None, None], x_1["goals"]]
             if maps is not None:

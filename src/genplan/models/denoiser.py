@@ -128,8 +128,9 @@ class Denoiser(nn.Module):
         self.look_around = nn.Linear(width, 2 * layers * width)
         self.look_back = nn.Linear(width, 2 * layers * width) if context else None
         # A trail is searched for what happened on it (standing here, facing that), so it is made sense of first.
-        self.remember = None
+        self.remember = self.tried = None
         if trail:
+            self.tried = nn.Linear(spec.num_actions, width, bias=False)
             self.remember = nn.Sequential(
                 nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
             )
@@ -150,6 +151,8 @@ class Denoiser(nn.Module):
         for place, embed in enumerate(self.features):
             assert features is not None
             condition = condition + embed(features[:, place])
+        if self.tried is not None and past.tried is not None:
+            condition = condition + self.tried(past.tried.to(condition.dtype))
         places, offsets = self.places(context, batch, per_map)
         around, pointers = context.mission[:, None], None
         if context.cells is not None and self.pointer is not None:

@@ -50,7 +50,9 @@ class Memory:
     actions: Tensor  # [B, C]
     valid: Tensor  # bool [B, C]
     state: Tensor  # [B], the state seen last
-    visited: Tensor | None  # bool [B, states]: the trail
+    visited: Tensor | None = None  # bool [B, states]: the trail
+    tried: Tensor | None = None  # bool [B, states, actions], since anything changed but the state
+    last: Observations | None = None  # what was seen last
     map: Tensor | None = None  # what was encoded
     mission: Tensor | None = None
     cells: Tensor | None = None  # the encoding
@@ -109,7 +111,7 @@ class GenPlan(nn.Module):
             blank = self.path.stream_noise(name, x.shape[1:], rows.fold("blank"))
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
-        network = self.network(context, batch.features, batch.past, size // number)
+        network = self.network(context, batch.features, self._tried_in_vain(batch, rows), size // number)
         logits = network(x_t, t)
         learnt = denoising_loss(self.path, logits, batch.x_1, x_t, batch.valid, given)
         if self.config.noise_share:
@@ -138,13 +140,32 @@ class GenPlan(nn.Module):
                 given[name] = given[name] | whole if name in given else whole
         return given
 
+    def _tried_in_vain(self, batch: PlanBatch, rows: Rng) -> Past:
+        """Now and then, other actions than the demonstrated one were tried before, and left everything as it was.
+
+        Demonstrations hardly ever return to a situation: without this, nothing would be known of what to do next there.
+        """
+        past = batch.past
+        if past.tried is None or not self.config.vain_share:
+            return past
+        number = past.tried.shape[1]
+        share = rows.fold("vain", "share").uniform()[:, None]  # few or many
+        told = rows.fold("vain").uniform()[:, None] < self.config.vain_share
+        vain = told & (rows.fold("vain", "actions").uniform((number,)) < share)
+        vain &= torch.arange(number, device=vain.device) != batch.x_1["actions"][:, :1]
+        return past._replace(tried=past.tried | vain)
+
     # --- planning ----------------------------------------------------------------------------------------------------
 
     def start(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
         size, context = len(observations), self.config.context
         blank = torch.zeros(size, context, dtype=torch.int64)
-        visited = torch.zeros(size, self.spec.num_states, dtype=torch.bool) if self.config.trail else None
-        return Memory(blank, blank.clone(), blank.bool(), observations.state.clone(), visited)
+        memory = Memory(blank, blank.clone(), blank.bool(), observations.state.clone())
+        if self.config.trail:
+            memory.tried = torch.zeros(size, self.spec.num_states, self.spec.num_actions, dtype=torch.bool)
+            memory.visited = memory.tried[..., 0].clone()
+            memory.last = observations[torch.arange(size)]  # a copy
+        return memory
 
     @torch.inference_mode()
     def plan(
@@ -159,8 +180,9 @@ class GenPlan(nn.Module):
         number, wanted = len(rows), config.candidates
         each = torch.arange(number).repeat_interleave(wanted)  # candidates of a row stand together
         past = Past(memory.states[rows][each], memory.actions[rows][each], memory.valid[rows][each])
-        if memory.visited is not None:
+        if memory.visited is not None and memory.tried is not None:
             past = past._replace(**self._trail(memory.visited[rows], observations.state, each))
+            past = past._replace(tried=memory.tried[rows, observations.state][each])
         features = None if observations.features is None else observations.features[each]
         logits = self.network(context, features, past, wanted)
         if wanted > 1:
@@ -203,8 +225,14 @@ class GenPlan(nn.Module):
             for past, new in ((memory.states, memory.state[rows]), (memory.actions, actions)):
                 past[rows] = torch.cat([past[rows, 1:], new[:, None]], 1)
             memory.valid[rows] = torch.cat([memory.valid[rows, 1:], memory.valid.new_ones(len(rows), 1)], 1)
-        if memory.visited is not None:
+        if memory.visited is not None and memory.tried is not None and memory.last is not None:
             memory.visited[rows, memory.state[rows]] = True
+            memory.tried[rows, memory.state[rows], actions] = True
+            for seen, last in ((observations.map, memory.last.map), (observations.features, memory.last.features)):
+                if seen is not None and last is not None:
+                    changed = (seen != last[rows]).flatten(1).any(1)
+                    memory.tried[rows[changed]] = False  # what was in vain may not be so now
+                    last[rows] = seen
         memory.state[rows] = observations.state
         return memory
 
