@@ -304,12 +304,9 @@ def plan(
 
     import genplan
     from genplan import draw
-    from genplan import tasks as table
 
     console = Console()
-    pilot = genplan.load(planner)
-    if task is not None:
-        pilot.task = table.get(task)
+    pilot = genplan.load(planner, task)
     chosen = pilot.task
     env = chosen.new_env()
     seen = chosen.observe(env, env.reset(seed=seed)[0])

@@ -43,7 +43,7 @@ def judge(
     if untrained:
         if not config:
             raise UserError(f"'{name}' has no network that could be left untrained; expected a trained planner")
-        name, planner = f"{name}, untrained", runs.untrained(config).eval()
+        name, planner = f"{name}, untrained", runs.untrained(config).eval().on(task.spec)
     trained_on = config.get("task", task.name)
     if walk_name == "walk:demos" and task.name not in tasks.WORLDS:
         walk_name = "walk:uniform"  # whose demonstrations are counted, is known for the table's worlds only
@@ -65,7 +65,8 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
     if name.startswith("pretrained:") or (Path(name) / "config.json").exists():
         trained, config = runs.load(runs.locate(name))
         config["planner"] = {**config["planner"], **options}
-        return trained.with_options(**options), config, tasks.get(task_name or config["task"])
+        task = tasks.get(task_name or config["task"])
+        return trained.with_options(**options).on(task.spec), config, task
     if task_name is None:
         raise UserError(
             f"'{name}' is not a run folder; name a task with --task, or a run folder made by 'genplan train'"

@@ -94,7 +94,11 @@ class Pilot:
         )
 
 
-def load(name: str | Path) -> Pilot:
-    """A trained planner by name: `pretrained:TASK`, or a run folder made by `genplan train`."""
+def load(name: str | Path, task: str | None = None) -> Pilot:
+    """A trained planner by name: `pretrained:TASK`, or a run folder made by `genplan train`.
+
+    `task` is the world it is to plan in, if not the one it learnt in.
+    """
     planner, config = runs.load(runs.locate(name))
-    return Pilot(planner, tasks.get(config["task"]), config)
+    world = tasks.get(task or config["task"])
+    return Pilot(planner.on(world.spec), world, config)

@@ -66,6 +66,21 @@ def test_training_and_planning_ask_the_same_network(room, source, preset, trail)
         assert torch.allclose(logits, planned[name], atol=1e-5)
 
 
+def test_weights_serve_worlds_of_other_sizes(room):
+    task, _ = room
+    model = planner(task.spec)
+    larger = tasks.get("MazeS7G2")
+    other = model.on(larger.spec)
+    assert other.spec.num_goals == model.spec.num_goals  # as many as were learnt
+    assert other.path.sizes["states"] == 19 * 19 * 4
+    rollout(other, dataclasses.replace(larger, max_steps=4), [2000, 2001], execute=2)
+    assert model.on(task.spec) is model
+    with pytest.raises(UserError, match=r"map_shape \(19, 19\), expected \(\d+, \d+\)"):
+        planner(task.spec, dataclasses.replace(SMALL, preset="paper")).on(larger.spec)
+    with pytest.raises(UserError, match="map_shape None"):
+        model.on(PlanSpec(4, 9))
+
+
 def test_a_planner_with_a_trail_knows_what_it_tried_here(room):
     """After a step that changes nothing, the plan is made knowing that; a change around the agent makes it forget."""
     task, _ = room

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from genplan.config import GenPlanConfig
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Past, PlanBatch
+from genplan.errors import UserError
 from genplan.flow import (
     EntropyBound,
     Logits,
@@ -282,8 +283,23 @@ class GenPlan(nn.Module):
 
     def with_options(self, **options: Any) -> GenPlan:
         """The same weights, used in another way (iterations, temperature, order, …)."""
+        return self._like(config=dataclasses.replace(self.config, **options))
+
+    def on(self, spec: PlanSpec) -> GenPlan:
+        """The same weights, in a world that may be of another size (the `paper` preset knows one size only)."""
+        own = self.spec
+        if spec.map_shape is not None and own.map_shape is not None and self.config.preset == "default":
+            cells = spec.num_cells if own.num_goals else 0
+            own = dataclasses.replace(own, map_shape=spec.map_shape, num_states=spec.num_states, goal_size=cells)
+        wanted = dataclasses.replace(spec, num_goals=own.num_goals, goal_size=own.goal_size)
+        for name in ("map_shape", *(field.name for field in dataclasses.fields(PlanSpec))):
+            found, expected = getattr(wanted, name), getattr(own, name)
+            if found != expected:
+                raise UserError(f"the task has {name} {found}, expected {expected}, with which the planner learnt")
+        return self if own == self.spec else self._like(spec=own, path=Path(own.sizes, self.path.source))
+
+    def _like(self, **changed: Any) -> GenPlan:
         other = GenPlan.__new__(GenPlan)
         nn.Module.__init__(other)
-        other.__dict__.update({key: value for key, value in self.__dict__.items() if key != "config"})
-        other.config = dataclasses.replace(self.config, **options)
+        other.__dict__.update({**self.__dict__, **changed})
         return other

@@ -40,7 +40,7 @@ def resolve(name: str, task: Task, trained_on: str | None = None) -> Planner:
     if name.startswith("pretrained:") or (Path(name) / "config.json").is_file():
         from genplan import runs  # not at the top: a run needs demonstrations, and those need experts' names
 
-        return runs.load(runs.locate(name))[0]
+        return runs.load(runs.locate(name))[0].on(task.spec)
     raise UserError(f"there is no planner '{name}'; expected one of:\n{_grammar()}")
 
 
