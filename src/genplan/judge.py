@@ -65,6 +65,8 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
     if name.startswith("pretrained:") or (Path(name) / "config.json").exists():
         trained, config = runs.load(runs.locate(name))
         config["planner"] = {**config["planner"], **options}
+        if task_name is None and len(worlds := tasks.worlds_of(config["task"])) > 1:
+            raise UserError(f"'{name}' learnt in several worlds; choose one with --task: {', '.join(worlds)}")
         task = tasks.get(task_name or config["task"])
         return trained.with_options(**options).on(task.spec), config, task
     if task_name is None:

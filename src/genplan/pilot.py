@@ -100,5 +100,5 @@ def load(name: str | Path, task: str | None = None) -> Pilot:
     `task` is the world it is to plan in, if not the one it learnt in.
     """
     planner, config = runs.load(runs.locate(name))
-    world = tasks.get(task or config["task"])
+    world = tasks.get(task or tasks.worlds_of(config["task"])[0])
     return Pilot(planner.on(world.spec), world, config)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,11 +16,12 @@ from genplan.config import GenPlanConfig, TrainConfig
 from genplan.data import episodes
 from genplan.data.demos import Recipe, collect
 from genplan.data.tokens import PlanSpec
-from genplan.data.windows import Windows, held_out
+from genplan.data.windows import Mixture, Windows, held_out
 from genplan.errors import DataError, UserError
 from genplan.evaluate import evaluate
 from genplan.planners.genplan import GenPlan
 from genplan.tasks.table import VALIDATION_SEEDS
+from genplan.tasks.task import Task
 from genplan.train import Run
 
 
@@ -34,34 +36,34 @@ def begin(
     """A new run in an empty folder; demonstrations are collected if they are not there."""
     if (folder / "config.json").exists():
         raise UserError(f"there is a run in {folder} already; go on with --resume {folder}, or name another --out")
-    task = tasks.get(task_name)
-    data = _data(task_name, dataset, tick)
+    lessons = _lessons(task_name, dataset, tick)
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "format": checkpoint.FORMAT,
         "method": "GenPlan-M" if planner.source == "mask" else "GenPlan-U",
         "task": task_name,
-        "spec": task.spec.to_json(),
+        "spec": _spec(lessons).to_json(),
         "planner": dataclasses.asdict(planner),
         "training": dataclasses.asdict(training),
-        "dataset": {"name": data.name, "digest": data.digest, "episodes": len(data.episodes)},
+        "dataset": _described(lessons),
         "versions": {**episodes.versions(), "torch": torch.__version__},
         "commit": commit(),
     }
     checkpoint.write_json(folder / "config.json", config)
-    return _run(folder, config, data)
+    return _run(folder, config, lessons)
 
 
 def resume(folder: Path, tick: Callable[[int], None] | None = None) -> Run:
     """The run in a folder, from its last checkpoint on (from the start, if it was stopped before the first)."""
     config = checkpoint.read_config(folder)
-    data = _data(config["task"], config["dataset"]["name"], tick)
-    if data.digest != config["dataset"]["digest"]:
-        expected = config["dataset"]["digest"]
+    lessons = _lessons(config["task"], config["dataset"]["name"], tick)
+    found, expected = _described(lessons), config["dataset"]
+    if found["digest"] != expected["digest"]:
         raise DataError(
-            f"dataset {data.name} has the content {data.digest}, expected {expected} as when {folder} began"
+            f"dataset {found['name']} has the content {found['digest']}, "
+            f"expected {expected['digest']} as when {folder} began"
         )
-    return _run(folder, config, data)
+    return _run(folder, config, lessons)
 
 
 def locate(name: str | Path) -> Path:
@@ -89,15 +91,48 @@ def load(folder: Path) -> tuple[GenPlan, dict[str, Any]]:
     return planner.eval(), config
 
 
-def _data(task_name: str, dataset: str | None, tick: Callable[[int], None] | None) -> episodes.Dataset:
-    task = tasks.get(task_name)
-    if dataset in (None, Recipe(task_name).name):
-        data = collect(Recipe(task_name), tick=tick)
-    else:
-        data = episodes.read(str(dataset), task)
-    if reason := episodes.fits(data, task):
-        raise DataError(f"dataset {data.name} does not fit task {task_name}: {reason}")
-    return data
+class Lesson(NamedTuple):
+    """A task, and demonstrations of it."""
+
+    task: Task
+    data: episodes.Dataset
+
+
+def _lessons(task_name: str, dataset: str | None, tick: Callable[[int], None] | None) -> list[Lesson]:
+    """What a run learns from: one dataset per task; several of either are joined by +."""
+    names = tasks.worlds_of(task_name)
+    datasets: Sequence[str | None] = [None] * len(names) if dataset is None else dataset.split("+")
+    if len(datasets) != len(names):
+        raise UserError(f"there are {len(datasets)} datasets for {len(names)} tasks, expected one for each")
+    lessons = []
+    for name, wanted in zip(names, datasets, strict=True):
+        task = tasks.get(name)
+        if wanted in (None, Recipe(name).name):
+            data = collect(Recipe(name), tick=tick)
+        else:
+            data = episodes.read(str(wanted), task)
+        if reason := episodes.fits(data, task):
+            raise DataError(f"dataset {data.name} does not fit task {name}: {reason}")
+        lessons.append(Lesson(task, data))
+    return lessons
+
+
+def _described(lessons: Sequence[Lesson]) -> dict[str, Any]:
+    digests = [lesson.data.digest for lesson in lessons]
+    return {
+        "name": "+".join(lesson.data.name for lesson in lessons),
+        "digest": digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()[:16],
+        "episodes": sum(len(lesson.data.episodes) for lesson in lessons),
+    }
+
+
+def _spec(lessons: Sequence[Lesson]) -> PlanSpec:
+    """The largest of the tasks' specs, with as many goals as any of them has."""
+    specs = [lesson.task.spec for lesson in lessons]
+    largest = max(specs, key=lambda spec: spec.num_states)
+    goals = max(spec.num_goals for spec in specs)
+    size = max(largest.goal_size, largest.num_cells) if goals else 0
+    return dataclasses.replace(largest, num_goals=goals, goal_size=size)
 
 
 def untrained(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
@@ -112,23 +147,29 @@ def untrained(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
         return GenPlan(PlanSpec.from_json(config["spec"]), GenPlanConfig(**config["planner"]))
 
 
-def _run(folder: Path, config: Mapping[str, Any], data: episodes.Dataset) -> Run:
+def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> Run:
     training = TrainConfig(**config["training"])
     planner = untrained(config, training.seed)
-    train, validation = held_out(data.episodes)
     settings = planner.config
-    windows = [
-        Windows(planner.spec, part, settings.horizon, settings.context, settings.goal_kinds, settings.trail)
-        for part in (train, validation)
-    ]
+    parts: list[list[Windows]] = [[], []]
+    for task, data in lessons:
+        spec = planner.on(task.spec).spec
+        for part, chosen in zip(parts, held_out(data.episodes), strict=True):
+            part.append(Windows(spec, chosen, settings.horizon, settings.context, settings.goal_kinds, settings.trail))
 
     def play(trained: torch.nn.Module, number: int) -> dict[str, float]:
         assert isinstance(trained, GenPlan)
-        task, seeds = tasks.get(config["task"]), VALIDATION_SEEDS[:number]
-        found = evaluate(trained, task, seeds, walk=None, execute=trained.config.execute).planner
-        return {"success": found.success, **({} if found.spl is None else {"spl": found.spl}), "stall": found.stall}
+        scores: dict[str, float] = {}
+        for task, _ in lessons:
+            player = trained.on(task.spec)
+            found = evaluate(player, task, VALIDATION_SEEDS[:number], walk=None, execute=settings.execute).planner
+            which = f"{task.name}/" if len(lessons) > 1 else ""
+            known = {"success": found.success, "spl": found.spl, "stall": found.stall}
+            scores |= {f"{which}{name}": value for name, value in known.items() if value is not None}
+        return scores
 
-    return Run(folder, planner, windows[0], windows[1], training, play)
+    windows, unseen = (part[0] if len(part) == 1 else Mixture(part) for part in parts)
+    return Run(folder, planner, windows, unseen, training, play)
 
 
 def commit() -> str:

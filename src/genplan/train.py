@@ -22,7 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from genplan import checkpoint
 from genplan.config import TrainConfig
-from genplan.data.windows import Windows
+from genplan.data.windows import Mixture, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
 
@@ -71,8 +71,8 @@ class Run:
         self,
         folder: Path,
         planner: nn.Module,
-        windows: Windows,
-        held_out: Windows,
+        windows: Windows | Mixture,
+        held_out: Windows | Mixture,
         config: TrainConfig,
         play: Callable[[nn.Module, int], dict[str, float]] | None = None,
     ) -> None:

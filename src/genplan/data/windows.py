@@ -49,6 +49,7 @@ class Past(NamedTuple):
 class PlanBatch:
     """B windows over M maps, in tokens."""
 
+    sizes: dict[str, int]  # the vocabulary of each stream
     x_1: dict[str, Tensor]  # states [B, H], goals [B, H, G], actions [B, H]
     valid: dict[str, Tensor]  # bool, shaped as x_1
     given: dict[str, Tensor]  # bool: the current state
@@ -206,6 +207,7 @@ class Windows:
         given = torch.zeros_like(inside)
         given[:, 0] = True
         return PlanBatch(
+            sizes=self.spec.sizes,
             x_1=x_1,
             valid=valid,
             given={"states": given},
@@ -215,6 +217,17 @@ class Windows:
             features=None if self.features is None else self.features[rows],
             past=past,
         )
+
+
+class Mixture:
+    """Windows of several worlds: every batch is from one of them, each as often as any other."""
+
+    def __init__(self, worlds: Sequence[Windows]) -> None:
+        self.worlds = worlds
+
+    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True) -> PlanBatch:
+        world = int(rng.fold("world").integers(len(self.worlds)))
+        return self.worlds[world].draw(size, rng, per_map, augment)
 
 
 class Trails:

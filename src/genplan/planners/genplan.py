@@ -106,19 +106,20 @@ class GenPlan(nn.Module):
         noisy = rows.fold("noise").uniform() < self.config.noise_share
         t = torch.where(noisy, 0.0, t)
         given = self._given(batch, rows, noisy)
-        x_t = self.path.corrupt(batch.x_1, t, rows, given)
+        path = self.path if batch.sizes == self.path.sizes else Path(batch.sizes, self.path.source)
+        x_t = path.corrupt(batch.x_1, t, rows, given)
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
         for name, x in x_t.items():
-            blank = self.path.stream_noise(name, x.shape[1:], rows.fold("blank"))
+            blank = path.stream_noise(name, x.shape[1:], rows.fold("blank"))
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
         network = self.network(context, batch.features, self._tried_in_vain(batch, rows), size // number)
         logits = network(x_t, t)
-        learnt = denoising_loss(self.path, logits, batch.x_1, x_t, batch.valid, given)
+        learnt = denoising_loss(path, logits, batch.x_1, x_t, batch.valid, given)
         if self.config.noise_share:
             nats = entropy(logits["actions"], batch.valid["actions"] & noisy[:, None])
         else:  # Algorithm 1 to the letter: a second look, at pure noise
-            noise = self.path.corrupt(batch.x_1, 0.0, rows.fold("again"), given)
+            noise = path.corrupt(batch.x_1, 0.0, rows.fold("again"), given)
             nats = entropy(network(noise, torch.zeros_like(t))["actions"], batch.valid["actions"])
         metrics = {f"loss/{name}": loss for name, loss in learnt.losses.items()}
         metrics |= {f"right/{name}": right for name, right in learnt.accuracies.items()}

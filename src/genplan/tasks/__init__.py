@@ -15,7 +15,19 @@ from genplan.tasks.table import ROWS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS,
 if TYPE_CHECKING:
     from genplan.tasks.task import Task
 
-__all__ = ["ROWS", "TEST_SEEDS", "TRAIN_SEEDS", "VALIDATION_SEEDS", "WORLDS", "Row", "Task", "World", "get", "register"]
+__all__ = [
+    "ROWS",
+    "TEST_SEEDS",
+    "TRAIN_SEEDS",
+    "VALIDATION_SEEDS",
+    "WORLDS",
+    "Row",
+    "Task",
+    "World",
+    "get",
+    "register",
+    "worlds_of",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -65,6 +77,13 @@ def get(name: str) -> Task:
     world = WORLDS[name]
     spec = PlanSpec.grid(world.size, world.size, world.num_goals)
     return Task(name, partial(make_world, name), spec, observe, world.max_steps, Bot, Watch)
+
+
+def worlds_of(name: str) -> tuple[str, ...]:
+    """The tasks that a name stands for: itself; several, joined by +; or `all` rows of the paper's TP and IC tables."""
+    if name == "all":
+        return tuple(row.world for row in ROWS.values() if row.family != "AP")
+    return tuple(name.split("+"))
 
 
 register()
