@@ -144,12 +144,12 @@ def test_what_was_tried_is_forgotten_when_something_changes():
     maps[4:, 1, 1] = 1
     features = np.zeros((7, 2), np.int64)
     features[6] = 1
-    episode = Episode(np.array([4, 4, 8, 4, 4, 4, 4]), np.array([0, 2, 2, 1, 5, 0]), maps, features, "go")
+    episode = Episode(np.array([4, 4, 8, 4, 4, 4, 4]), np.array([0, 0, 2, 1, 5, 5]), maps, features, "go")
     windows = Windows(spec, [episode], horizon=2, trail=True)
-    tried = [row.nonzero().squeeze(-1).tolist() for row in windows.tried]
-    assert tried == [[], [0], [], [0, 2], [], [5], []]
+    tried = [{action: int(n) for action, n in enumerate(row) if n} for row in windows.tried]
+    assert tried == [{}, {0: 1}, {}, {0: 2}, {}, {5: 1}, {}]
     turned = windows.batch(torch.tensor([3]), windows.map_of[[3]], torch.tensor([0]), torch.tensor([4]))
-    assert turned.past.tried[0].nonzero().squeeze(-1).tolist() == [1, 2]  # left and right swap
+    assert turned.past.tried[0].tolist() == [0, 2, 0, 0, 0, 0]  # left and right swap
 
 
 def test_goals_are_what_is_left_to_reach():

@@ -81,6 +81,16 @@ def test_weights_serve_worlds_of_other_sizes(room):
         model.on(PlanSpec(4, 9))
 
 
+def test_what_was_demonstrated_was_never_in_vain(room):
+    task, episodes = room
+    model = planner(task.spec, dataclasses.replace(SMALL, context=0, trail=True, vain_share=0.5))
+    batch = Windows(task.spec, episodes, 5, trail=True).draw(256, Rng.of(3))
+    told = model._tried_in_vain(batch, Rng.of(0, batch=(256,))).tried - batch.past.tried
+    assert told.max() == 8
+    assert 0.3 < float((told > 0).any(1).float().mean()) < 0.5  # some are told of none
+    assert not told.gather(1, batch.x_1["actions"][:, :1]).any()
+
+
 def test_a_planner_with_a_trail_knows_what_it_tried_here(room):
     """After a step that changes nothing, the plan is made knowing that; a change around the agent makes it forget."""
     task, _ = room
@@ -88,7 +98,7 @@ def test_a_planner_with_a_trail_knows_what_it_tried_here(room):
     seen = EnvBatch(task, [2000]).observations()
     row, action = torch.zeros(1, dtype=torch.int64), torch.tensor([3])
     memory = model.observe(model.start(seen), action, seen, row)
-    assert memory.tried[0, seen.state[0]].nonzero().tolist() == [[3]]
+    assert memory.tried[0, seen.state[0]].tolist() == [0, 0, 0, 1, 0, 0]
     assert memory.visited[0].nonzero().tolist() == [[int(seen.state[0])]]
     model.denoiser.tried.weight.data.mul_(50)
     before, _ = model.plan(seen, model.start(seen), Rng.of(0, row), row)

@@ -42,7 +42,7 @@ class Past(NamedTuple):
         None  # [M, L]: states visited by the episode that a map is from; None if nobody asks, or L = 0
     )
     visited: Tensor | None = None  # bool [B, L]: which of them lie behind a window (its own first state is left out)
-    tried: Tensor | None = None  # bool [B, actions]: done before in this state, since map and features last changed
+    tried: Tensor | None = None  # [B, actions]: how often done in this state before, since map and features changed
 
 
 @dataclass(frozen=True)
@@ -132,19 +132,19 @@ class Windows:
         self.group_start = counts.cumsum(0) - counts
 
     def _tried(self) -> Tensor:
-        """bool [N, actions]: what had been done before in a row's state, since the map or the features changed."""
-        tried = torch.zeros(len(self.states), self.spec.num_actions, dtype=torch.bool)
+        """[N, actions]: how often each had been done before in a row's state, since the map or the features changed."""
+        tried = np.zeros((len(self.states), self.spec.num_actions), np.int64)
         features = [[]] * len(self.states) if self.features is None else self.features.tolist()
-        before: dict[int, set[int]] = {}
+        before: dict[int, NDArray[np.int64]] = {}
         around = None
         rows = zip(self.map_of.tolist(), features, self.states.tolist(), self.actions.tolist(), strict=True)
         for row, (*now, state, action) in enumerate(rows):
             if now != around:  # a map belongs to one episode: another episode is another map
                 around, before = now, {}
-            done = before.setdefault(state, set())
-            tried[row, list(done)] = True
-            done.add(action)
-        return tried
+            done = before.setdefault(state, np.zeros(self.spec.num_actions, np.int64))
+            tried[row] = done
+            done[action] += 1
+        return torch.from_numpy(tried)
 
     def __len__(self) -> int:
         return len(self.starts)

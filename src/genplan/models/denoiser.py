@@ -152,7 +152,7 @@ class Denoiser(nn.Module):
             assert features is not None
             condition = condition + embed(features[:, place])
         if self.tried is not None and past.tried is not None:
-            condition = condition + self.tried(past.tried.to(condition.dtype))
+            condition = condition + self.tried((1 + past.tried).to(condition.dtype).log2())
         places, offsets = self.places(context, batch, per_map)
         around, pointers = context.mission[:, None], None
         if context.cells is not None and self.pointer is not None:

@@ -52,7 +52,7 @@ class Memory:
     valid: Tensor  # bool [B, C]
     state: Tensor  # [B], the state seen last
     visited: Tensor | None = None  # bool [B, states]: the trail
-    tried: Tensor | None = None  # bool [B, states, actions], since anything changed but the state
+    tried: Tensor | None = None  # int16 [B, states, actions]: how often, since anything changed but the state
     last: Observations | None = None  # what was seen last
     map: Tensor | None = None  # what was encoded
     mission: Tensor | None = None
@@ -155,7 +155,8 @@ class GenPlan(nn.Module):
         told = rows.fold("vain").uniform()[:, None] < self.config.vain_share
         vain = told & (rows.fold("vain", "actions").uniform((number,)) < share)
         vain &= torch.arange(number, device=vain.device) != batch.x_1["actions"][:, :1]
-        return past._replace(tried=past.tried | vain)
+        often = torch.exp2(3 * rows.fold("vain", "often").uniform((number,))).round().long()  # 1 to 8 times
+        return past._replace(tried=past.tried + vain * often)
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
@@ -164,8 +165,8 @@ class GenPlan(nn.Module):
         blank = torch.zeros(size, context, dtype=torch.int64)
         memory = Memory(blank, blank.clone(), blank.bool(), observations.state.clone())
         if self.config.trail:
-            memory.tried = torch.zeros(size, self.spec.num_states, self.spec.num_actions, dtype=torch.bool)
-            memory.visited = memory.tried[..., 0].clone()
+            memory.visited = torch.zeros(size, self.spec.num_states, dtype=torch.bool)
+            memory.tried = torch.zeros(size, self.spec.num_states, self.spec.num_actions, dtype=torch.int16)
             memory.last = observations[torch.arange(size)]  # a copy
         return memory
 
@@ -229,11 +230,11 @@ class GenPlan(nn.Module):
             memory.valid[rows] = torch.cat([memory.valid[rows, 1:], memory.valid.new_ones(len(rows), 1)], 1)
         if memory.visited is not None and memory.tried is not None and memory.last is not None:
             memory.visited[rows, memory.state[rows]] = True
-            memory.tried[rows, memory.state[rows], actions] = True
+            memory.tried[rows, memory.state[rows], actions] += 1
             for seen, last in ((observations.map, memory.last.map), (observations.features, memory.last.features)):
                 if seen is not None and last is not None:
                     changed = (seen != last[rows]).flatten(1).any(1)
-                    memory.tried[rows[changed]] = False  # what was in vain may not be so now
+                    memory.tried[rows[changed]] = 0  # what was in vain may not be so now
                     last[rows] = seen
         memory.state[rows] = observations.state
         return memory
