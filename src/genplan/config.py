@@ -18,11 +18,9 @@ SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(
 
 
 @dataclass(frozen=True)
-class GenPlanConfig:
-    """What is learnt, and how it is used. Checked when made; saved with the weights."""
+class PlannerConfig:
+    """What all learned planners have in common: what is learnt, and how it is used. Saved with the weights."""
 
-    source: SourceName = "mask"
-    preset: PresetName = "default"
     horizon: int = 10
     context: int = 1  # past steps looked back at, with their actions
     trail: bool = False  # remember the set of all states visited before, and what was tried there
@@ -32,13 +30,35 @@ class GenPlanConfig:
     passes: int = 24
     dropout: float = 0.0
     goal_kinds: tuple[str, ...] = ("target",)
+    execute: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
+        for name in ("horizon", "width", "heads", "layers", "passes", "execute"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.execute > self.horizon:
+            raise UserError(f"execute is {self.execute}, expected at most the horizon, {self.horizon}")
+        if self.width % self.heads:
+            raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
+        if self.context < 0:
+            raise UserError(f"context is {self.context}, expected at least 0")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout is {self.dropout}, expected 0 to below 1")
+
+
+@dataclass(frozen=True)
+class GenPlanConfig(PlannerConfig):
+    """Of GenPlan-M (source mask) and GenPlan-U (source uniform)."""
+
+    source: SourceName = "mask"
+    preset: PresetName = "default"
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
     noise_share: float = 0.125
     given_share: float = 0.2
     vain_share: float = 0.25  # of windows told that other actions were tried before, in vain (with a trail)
     entropy_bound: float = 0.0
     # Planning
-    execute: int = 1
     iterations: int = 10
     order: OrderName = "confidence"
     goals_first: bool = True
@@ -48,23 +68,16 @@ class GenPlanConfig:
     candidates: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
+        super().__post_init__()
         for name, allowed in (("source", SOURCES), ("preset", PRESETS), ("order", ORDERS)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
-        positive = ("horizon", "width", "heads", "layers", "passes", "execute", "iterations", "candidates")
-        for name in positive:
+        for name in ("iterations", "candidates"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
-        if self.execute > self.horizon:
-            raise UserError(f"execute is {self.execute}, expected at most the horizon, {self.horizon}")
-        if self.width % self.heads:
-            raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
         if self.trail and self.preset == "paper":
             raise UserError("the preset 'paper' has no trail; use preset 'default', or trail False")
-        if self.context < 0:
-            raise UserError(f"context is {self.context}, expected at least 0")
-        for name in ("dropout", "noise_share", "given_share", "vain_share"):
+        for name in ("noise_share", "given_share", "vain_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
 
