@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any
 
 import tyro
 
-from genplan.config import GenPlanConfig, OrderName, TrainConfig, settings
+from genplan.config import METHODS, GenPlanConfig, MethodName, OrderName, PlannerConfig, TrainConfig, settings
 
 
 def toy() -> int:
@@ -136,7 +137,8 @@ def train(
     out: Path | None = None,
     resume: Path | None = None,
     data: str | None = None,
-    planner: GenPlanConfig = GenPlanConfig(),
+    method: MethodName = "GenPlan-M",
+    planner: PlannerConfig = GenPlanConfig(),
     training: TrainConfig = TrainConfig(),
 ) -> int:
     """Train a planner; stop with Ctrl-C and go on with --resume.
@@ -146,15 +148,17 @@ def train(
 
     Args:
         task: A task of `genplan tasks`, or file.py:task for your own.
-        out: The run folder (by default runs/TASK-SOURCE).
+        out: The run folder (by default runs/TASK-METHOD).
         resume: Go on with the run in this folder, exactly as if it had not been stopped.
         data: The Minari dataset to learn from (by default 1,000 demonstrations of the bot, collected if absent).
+        method: What to train; its settings are the planner's.
         planner: The planner's settings.
         training: The training's settings.
     """
     from rich.console import Console
 
     from genplan import runs
+    from genplan.config import method_of
     from genplan.errors import UserError
     from genplan.show import training_progress
 
@@ -164,7 +168,7 @@ def train(
     if resume is not None:
         folder, run = resume, runs.resume(resume)
     else:
-        folder = out or Path("runs") / f"{task.rpartition(':')[2] if '.py:' in task else task}-{planner.source}"
+        folder = out or Path("runs") / f"{task.rpartition(':')[2] if '.py:' in task else task}-{method_of(planner)}"
         run = runs.begin(folder, task, planner, training, data)
     console.print(f"training in {folder}, from step {run.step} to {run.config.steps}")
     with training_progress(console, run.step, run.config.steps) as tell:
@@ -346,15 +350,20 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
-def _settings(arguments: list[str]) -> dict[str, Any]:
-    """What `train` falls back on depends on the world and the preset that are named."""
+def _train(arguments: list[str]) -> Callable[..., int]:
+    """`train` with the flags of the method that is named, and the settings of the world and the preset."""
     from genplan.tasks.table import WORLDS
 
-    world = next((argument for argument in arguments[1:] if argument in WORLDS), None)
-    words = " ".join(arguments).replace("=", " ").split()
-    is_paper = any(pair == ("--planner.preset", "paper") for pair in pairwise(words))
-    planner, training = settings(world, "paper" if is_paper else "default")
-    return {"planner": planner, "training": training}
+    world = next((argument for argument in arguments[1:] if argument in (*WORLDS, "all")), None)
+    words = list(pairwise(" ".join(arguments).replace("=", " ").split()))
+    method: MethodName = next((name for name in METHODS if ("--method", name) in words), "GenPlan-M")
+    is_paper = ("--planner.preset", "paper") in words
+    planner, training = settings(world, "paper" if is_paper else "default", method)
+    command = FunctionType(train.__code__, train.__globals__, "train", closure=train.__closure__)
+    command.__doc__ = train.__doc__
+    command.__annotations__ = {**train.__annotations__, "planner": type(planner)}
+    command.__defaults__ = ("", None, None, None, method, planner, training)
+    return command
 
 
 def main() -> None:
@@ -370,7 +379,7 @@ def main() -> None:
             arguments = [name, *arguments[2:]]
     commands: dict[str, Any] = dict(COMMANDS)
     if arguments[:1] == ["train"]:
-        commands["train"] = partial(train, **_settings(arguments))
+        commands["train"] = _train(arguments)
     options: dict[str, Any] = {"prog": "genplan", "description": "Plan from demonstrations with discrete flow models."}
     try:
         code = tyro.extras.subcommand_cli_from_dict(commands, args=arguments, **options)

@@ -6,13 +6,14 @@ Nothing heavy is imported here, so that the command line answers at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from genplan.errors import UserError
 
 SourceName = Literal["mask", "uniform"]
 PresetName = Literal["default", "paper"]
+MethodName = Literal["GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H"]
 OrderName = Literal["random", "confidence", "margin", "near-to-far"]
 SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
 
@@ -24,6 +25,7 @@ class PlannerConfig:
     horizon: int = 10
     context: int = 1  # past steps looked back at, with their actions
     trail: bool = False  # remember the set of all states visited before, and what was tried there
+    vain_share: float = 0.25  # of training windows told that other actions were tried before, in vain (with a trail)
     width: int = 64
     heads: int = 4
     layers: int = 3
@@ -43,8 +45,9 @@ class PlannerConfig:
             raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
         if self.context < 0:
             raise UserError(f"context is {self.context}, expected at least 0")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout is {self.dropout}, expected 0 to below 1")
+        for name in ("dropout", "vain_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,6 @@ class GenPlanConfig(PlannerConfig):
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
     noise_share: float = 0.125
     given_share: float = 0.2
-    vain_share: float = 0.25  # of windows told that other actions were tried before, in vain (with a trail)
     entropy_bound: float = 0.0
     # Planning
     iterations: int = 10
@@ -77,9 +79,51 @@ class GenPlanConfig(PlannerConfig):
                 raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
         if self.trail and self.preset == "paper":
             raise UserError("the preset 'paper' has no trail; use preset 'default', or trail False")
-        for name in ("noise_share", "given_share", "vain_share"):
+        for name in ("noise_share", "given_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
+
+
+@dataclass(frozen=True)
+class BCConfig(PlannerConfig):
+    """Of BC, behaviour cloning."""
+
+    horizon: int = 1
+    context: int = 8
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _without_trail(self)
+
+
+@dataclass(frozen=True)
+class DTConfig(PlannerConfig):
+    """Of DT, the decision transformer."""
+
+    horizon: int = 1
+    context: int = 8
+    goals: bool = True  # told by the simulator
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _without_trail(self)
+
+
+def _without_trail(config: PlannerConfig) -> None:
+    if config.trail:
+        raise UserError("this method reads the last steps one by one and has no trail; set context instead")
+
+
+@dataclass(frozen=True)
+class LEAPConfig(PlannerConfig):
+    """Of LEAP; without `goals` LEAP⊖GC, with an entropy bound LEAP⊕H."""
+
+    goals: bool = True  # told by the simulator
+    entropy_bound: float = 0.0
+    iterations: int = 10
+    temperature: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -141,12 +185,42 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 }
 
 
-def settings(world: str | None = None, preset: PresetName = "default") -> tuple[GenPlanConfig, TrainConfig]:
+# What a method is: the settings that make it so.
+METHODS: Mapping[MethodName, PlannerConfig] = {
+    "GenPlan-M": GenPlanConfig(),
+    "GenPlan-U": GenPlanConfig(source="uniform"),
+    "BC": BCConfig(),
+    "DT": DTConfig(),
+    "DT-noGC": DTConfig(goals=False),
+    "LEAP": LEAPConfig(),
+    "LEAP-noGC": LEAPConfig(goals=False),
+    "LEAP-H": LEAPConfig(entropy_bound=0.3),
+}
+
+
+def settings(
+    world: str | None = None, preset: PresetName = "default", method: MethodName = "GenPlan-M"
+) -> tuple[PlannerConfig, TrainConfig]:
     """The settings of a world of the table, in one of the presets; of any other task, if `world` is None."""
     if preset == "paper":
         return _paper_settings(world)
     planner, training = OF_WORLDS.get(world or "", ({}, {}))
-    return GenPlanConfig(**planner), TrainConfig(**training)
+    known = METHODS[method]
+    if isinstance(known, BCConfig | DTConfig):  # these remember in a way of their own
+        planner = {name: value for name, value in planner.items() if name not in TRAIL}
+    return replace(known, **planner), TrainConfig(**training)
+
+
+def method_of(planner: PlannerConfig) -> MethodName:
+    """The name of the method that these settings make."""
+    if isinstance(planner, GenPlanConfig):
+        return "GenPlan-M" if planner.source == "mask" else "GenPlan-U"
+    if isinstance(planner, BCConfig):
+        return "BC"
+    if isinstance(planner, DTConfig):
+        return "DT" if planner.goals else "DT-noGC"
+    assert isinstance(planner, LEAPConfig)
+    return "LEAP-noGC" if not planner.goals else "LEAP-H" if planner.entropy_bound else "LEAP"
 
 
 def _paper_settings(world: str | None) -> tuple[GenPlanConfig, TrainConfig]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from genplan import checkpoint, runs, tasks
-from genplan.config import GenPlanConfig, TrainConfig
+from genplan.config import TrainConfig
 from genplan.errors import UserError
 from genplan.evaluate import evaluate, wilson
 from genplan.judge import record
@@ -34,7 +34,7 @@ def export(console: Console, folder: Path, out: Path, options: Mapping[str, Any]
     `options` change how the planner is used from now on; what was learnt stays.
     """
     config = checkpoint.read_config(folder)
-    config["planner"] = dataclasses.asdict(GenPlanConfig(**{**config["planner"], **options}))
+    config["planner"] = dataclasses.asdict(dataclasses.replace(runs.settings_of(config), **options))
     tensors, about = checkpoint.load_tensors(folder / "model.safetensors")
     _, progress_made = checkpoint.load_tensors(folder / "last.safetensors")
     steps = config["training"]["steps"]
@@ -72,8 +72,8 @@ def reproduce(console: Console, name: str, out: Path) -> bool:
     if (out / "config.json").exists():
         run = runs.resume(out)
     else:
-        planner, training = GenPlanConfig(**config["planner"]), TrainConfig(**config["training"])
-        run = runs.begin(out, config["task"], planner, training, config["dataset"]["name"])
+        training = TrainConfig(**config["training"])
+        run = runs.begin(out, config["task"], runs.settings_of(config), training, config["dataset"]["name"])
     found = checkpoint.read_config(out)["dataset"]["digest"]
     if found != config["dataset"]["digest"]:
         console.print(f"[yellow]the demonstrations differ: {found}, expected {config['dataset']['digest']}[/]")

@@ -112,7 +112,8 @@ def episode(
         plan = pilot.plan(seen, keep_trace=False)
         for place in range(min(execute, len(plan.actions))):
             action = int(plan.actions[place])
-            base = overlay(picture(seen["map"], spec.pose(int(seen["state"]))), spec, plan.states[place:].tolist(),
+            ahead = [] if plan.states is None else plan.states[place:].tolist()
+            base = overlay(picture(seen["map"], spec.pose(int(seen["state"]))), spec, ahead,
                            [] if plan.goals is None else plan.goals[0].tolist())  # fmt: skip
             words = [ACTIONS[int(token)] for token in plan.actions]
             frames.append(strip(base, words, [k == place for k in range(len(words))], f"step {steps}   {mission}"))

@@ -20,6 +20,7 @@ from genplan import runs, tasks
 from genplan.errors import UserError
 from genplan.flow import Rng, Trace
 from genplan.planners.genplan import GenPlan
+from genplan.planners.learned import Learned
 from genplan.tasks.task import Task
 from genplan.types import Observation, Observations
 
@@ -29,7 +30,7 @@ class SinglePlan:
     """One plan, for one observation."""
 
     actions: NDArray[np.int64]  # [H]
-    states: NDArray[np.int64]  # [H]
+    states: NDArray[np.int64] | None  # [H], if the planner predicts them
     goals: NDArray[np.int64] | None  # [H, num_goals]
     energy: float
     confidence: NDArray[np.float32]  # [H], of the actions
@@ -39,7 +40,7 @@ class SinglePlan:
 class Pilot:
     """A planner in one episode. `start` a new episode, `plan`, and tell it by `observe` what was done and seen."""
 
-    def __init__(self, planner: GenPlan, task: Task, config: Mapping[str, Any]) -> None:
+    def __init__(self, planner: Learned, task: Task, config: Mapping[str, Any]) -> None:
         self.planner, self.task, self.config = planner, task, dict(config)
         self._row = torch.zeros(1, dtype=torch.int64)
         self._memory: Any = None
@@ -61,14 +62,16 @@ class Pilot:
             self._memory = self.planner.start(seen)
         planner = self.planner.with_options(**options) if options else self.planner
         rng = Rng.of(seed, self._row, self._plans)
-        plan, self._memory = planner.plan(seen, self._memory, rng, self._row, keep_trace=keep_trace)
+        if isinstance(planner, GenPlan):
+            plan, self._memory = planner.plan(seen, self._memory, rng, self._row, keep_trace=keep_trace)
+        else:
+            plan, self._memory = planner.plan(seen, self._memory, rng, self._row)
         self._plans += 1
-        assert plan.states is not None
         assert plan.energy is not None
         assert plan.confidence is not None
         return SinglePlan(
             actions=plan.actions[0].numpy(),
-            states=plan.states[0].numpy(),
+            states=None if plan.states is None else plan.states[0].numpy(),
             goals=None if plan.goals is None else plan.goals[0].numpy(),
             energy=float(plan.energy[0]),
             confidence=plan.confidence[0].numpy(),

@@ -12,14 +12,27 @@ from typing import Any, NamedTuple
 import torch
 
 from genplan import checkpoint, tasks
-from genplan.config import GenPlanConfig, TrainConfig
+from genplan.config import (
+    METHODS,
+    BCConfig,
+    DTConfig,
+    GenPlanConfig,
+    LEAPConfig,
+    PlannerConfig,
+    TrainConfig,
+    method_of,
+)
 from genplan.data import episodes
 from genplan.data.demos import Recipe, collect
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Mixture, Windows, held_out
 from genplan.errors import DataError, UserError
 from genplan.evaluate import evaluate
+from genplan.planners.behaviour_cloning import BehaviourCloning
+from genplan.planners.decision_transformer import DecisionTransformer
 from genplan.planners.genplan import GenPlan
+from genplan.planners.leap import Leap
+from genplan.planners.learned import Learned
 from genplan.tasks.table import VALIDATION_SEEDS
 from genplan.tasks.task import Task
 from genplan.train import Run
@@ -28,7 +41,7 @@ from genplan.train import Run
 def begin(
     folder: Path,
     task_name: str,
-    planner: GenPlanConfig,
+    planner: PlannerConfig,
     training: TrainConfig,
     dataset: str | None = None,
     tick: Callable[[int], None] | None = None,
@@ -40,7 +53,7 @@ def begin(
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "format": checkpoint.FORMAT,
-        "method": "GenPlan-M" if planner.source == "mask" else "GenPlan-U",
+        "method": method_of(planner),
         "task": task_name,
         "spec": _spec(lessons).to_json(),
         "planner": dataclasses.asdict(planner),
@@ -80,7 +93,7 @@ def locate(name: str | Path) -> Path:
     return known[wanted]
 
 
-def load(folder: Path) -> tuple[GenPlan, dict[str, Any]]:
+def load(folder: Path) -> tuple[Learned, dict[str, Any]]:
     """The planner of a run, and its config."""
     config = checkpoint.read_config(folder)
     planner = untrained(config)
@@ -135,16 +148,33 @@ def _spec(lessons: Sequence[Lesson]) -> PlanSpec:
     return dataclasses.replace(largest, num_goals=goals, goal_size=size)
 
 
-def untrained(config: Mapping[str, Any], seed: int = 0) -> GenPlan:
-    """The planner of a run before it learnt anything: the control of every result."""
-    known = {field.name for field in dataclasses.fields(GenPlanConfig)}
+PLANNERS: Mapping[type[PlannerConfig], type[Learned]] = {
+    GenPlanConfig: GenPlan,
+    BCConfig: BehaviourCloning,
+    DTConfig: DecisionTransformer,
+    LEAPConfig: Leap,
+}
+
+
+def settings_of(config: Mapping[str, Any]) -> PlannerConfig:
+    """The planner's settings in a run's config."""
+    if config["method"] not in METHODS:
+        raise UserError(f"config.json has the method '{config['method']}'; expected one of {', '.join(METHODS)}")
+    kind = type(METHODS[config["method"]])
+    known = {field.name for field in dataclasses.fields(kind)}
     if unknown := sorted(set(config["planner"]) - known):
         raise UserError(
             f"config.json has the unknown key '{unknown[0]}' for the planner; expected: {', '.join(sorted(known))}"
         )
+    return kind(**config["planner"])
+
+
+def untrained(config: Mapping[str, Any], seed: int = 0) -> Learned:
+    """The planner of a run before it learnt anything: the control of every result."""
+    settings = settings_of(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return GenPlan(PlanSpec.from_json(config["spec"]), GenPlanConfig(**config["planner"]))
+        return PLANNERS[type(settings)](PlanSpec.from_json(config["spec"]), settings)
 
 
 def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> Run:
@@ -158,7 +188,7 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
             part.append(Windows(spec, chosen, settings.horizon, settings.context, settings.goal_kinds, settings.trail))
 
     def play(trained: torch.nn.Module, number: int) -> dict[str, float]:
-        assert isinstance(trained, GenPlan)
+        assert isinstance(trained, Learned)
         scores: dict[str, float] = {}
         for task, _ in lessons:
             player = trained.on(task.spec)

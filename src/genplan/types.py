@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -99,6 +99,7 @@ class Oracle:
     """The simulator itself, for planners that may look inside (experts, and baselines given goals). Never a default."""
 
     envs: Sequence[gymnasium.Env[Any, Any]]
+    goals: Callable[[gymnasium.Env[Any, Any]], list[int]] | None = None  # what is to be reached next, as goal tokens
 
 
 class Planner(Protocol):

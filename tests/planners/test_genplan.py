@@ -85,7 +85,7 @@ def test_what_was_demonstrated_was_never_in_vain(room):
     task, episodes = room
     model = planner(task.spec, dataclasses.replace(SMALL, context=0, trail=True, vain_share=0.5))
     batch = Windows(task.spec, episodes, 5, trail=True).draw(256, Rng.of(3))
-    told = model._tried_in_vain(batch, Rng.of(0, batch=(256,))).tried - batch.past.tried
+    told = model.tried_in_vain(batch, Rng.of(0, batch=(256,))).tried - batch.past.tried
     assert told.max() == 8
     assert 0.3 < float((told > 0).any(1).float().mean()) < 0.5  # some are told of none
     assert not told.gather(1, batch.x_1["actions"][:, :1]).any()

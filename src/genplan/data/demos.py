@@ -71,7 +71,7 @@ def collect_episode(
     """One episode, or None if it did not succeed (or the expert lost its way)."""
     raw, _ = env.reset(seed=seed)
     seen = [task.observe(env, raw)]
-    oracle = Oracle([env]) if planner.needs_oracle else None
+    oracle = Oracle([env], task.goals) if planner.needs_oracle else None
     row = torch.zeros(1, dtype=torch.int64)
     watch = task.watch(env) if task.watch is not None else None
     actions: list[int] = []

@@ -38,6 +38,7 @@ class Past(NamedTuple):
     states: Tensor  # [B, C], the nearest last
     actions: Tensor  # [B, C]
     valid: Tensor  # bool [B, C]: False before the episode's first step
+    same_map: Tensor | None = None  # bool [B, C]: whether the map looked then as it does now; known in training
     trail: Tensor | None = (
         None  # [M, L]: states visited by the episode that a map is from; None if nobody asks, or L = 0
     )
@@ -180,7 +181,8 @@ class Windows:
         if self.spec.num_goals:
             x_1["goals"] = self.goals[ahead]
             valid["goals"] = inside[..., None] & self.goals_known[ahead]
-        past = Past(self.states[behind], self.actions[behind], past_valid)
+        same_map = self.map_of[behind] == self.map_of[rows, None]
+        past = Past(self.states[behind], self.actions[behind], past_valid, same_map)
         if self.trails is not None and self.tried is not None:
             past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
         maps = None if self.maps is None else self.maps[kinds]

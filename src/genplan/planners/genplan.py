@@ -87,7 +87,7 @@ class GenPlan(Learned):
             blank = path.stream_noise(name, x.shape[1:], rows.fold("blank"))
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
-        network = self.network(context, batch.features, self._tried_in_vain(batch, rows), size // number)
+        network = self.network(context, batch.features, self.tried_in_vain(batch, rows), size // number)
         logits = network(x_t, t)
         learnt = denoising_loss(path, logits, batch.x_1, x_t, batch.valid, given)
         if self.config.noise_share:
@@ -115,22 +115,6 @@ class GenPlan(Learned):
                 whole = shown.reshape(shape) & batch.valid[name]
                 given[name] = given[name] | whole if name in given else whole
         return given
-
-    def _tried_in_vain(self, batch: PlanBatch, rows: Rng) -> Past:
-        """Now and then, other actions than the demonstrated one were tried before, and left everything as it was.
-
-        Demonstrations hardly ever return to a situation: without this, nothing would be known of what to do next there.
-        """
-        past = batch.past
-        if past.tried is None or not self.config.vain_share:
-            return past
-        number = past.tried.shape[1]
-        share = rows.fold("vain", "share").uniform()[:, None]  # few or many
-        told = rows.fold("vain").uniform()[:, None] < self.config.vain_share
-        vain = told & (rows.fold("vain", "actions").uniform((number,)) < share)
-        vain &= torch.arange(number, device=vain.device) != batch.x_1["actions"][:, :1]
-        often = torch.exp2(3 * rows.fold("vain", "often").uniform((number,))).round().long()  # 1 to 8 times
-        return past._replace(tried=past.tried + vain * often)
 
     # --- planning ----------------------------------------------------------------------------------------------------
 

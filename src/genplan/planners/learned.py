@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from genplan.config import PlannerConfig
 from genplan.data.tokens import PlanSpec
@@ -93,6 +94,22 @@ class Learned(nn.Module):
         memory.state[rows] = observations.state
         return memory
 
+    def tried_in_vain(self, batch: PlanBatch, rows: Rng) -> Past:
+        """Now and then, other actions than the demonstrated one were tried before, and left everything as it was.
+
+        Demonstrations hardly ever return to a situation: without this, nothing would be known of what to do next there.
+        """
+        past = batch.past
+        if past.tried is None or not self.config.vain_share:
+            return past
+        number = past.tried.shape[1]
+        share = rows.fold("vain", "share").uniform()[:, None]  # few or many
+        told = rows.fold("vain").uniform()[:, None] < self.config.vain_share
+        vain = told & (rows.fold("vain", "actions").uniform((number,)) < share)
+        vain &= torch.arange(number, device=vain.device) != batch.x_1["actions"][:, :1]
+        often = torch.exp2(3 * rows.fold("vain", "often").uniform((number,))).round().long()  # 1 to 8 times
+        return past._replace(tried=past.tried + vain * often)
+
     def recall(self, observations: Observations, memory: Memory, rows: Tensor, copies: int = 1) -> tuple[Context, Past]:
         """What `rows` see and remember; of the past, `copies` of each row in turn."""
         self._encode(observations, memory, rows)
@@ -138,6 +155,9 @@ class Learned(nn.Module):
 
     def with_options(self, **options: Any) -> Self:
         """The same weights, used in another way (iterations, temperature, order, …)."""
+        known = [field.name for field in dataclasses.fields(self.config)]
+        if unknown := sorted(set(options) - set(known)):
+            raise UserError(f"this planner has no option '{unknown[0]}'; it has {', '.join(sorted(known))}")
         return self._like(config=dataclasses.replace(self.config, **options))
 
     def on(self, spec: PlanSpec) -> Self:
@@ -158,6 +178,40 @@ class Learned(nn.Module):
         nn.Module.__init__(other)
         other.__dict__.update({**self.__dict__, **changed})
         return other
+
+
+def cloning_loss(logits: Tensor, batch: PlanBatch) -> Losses:
+    """Cross-entropy of demonstrated actions, [B, C + 1, actions]: of the current step, and of past ones on this map."""
+    past = batch.past
+    assert past.same_map is not None
+    actions = torch.cat([past.actions, batch.x_1["actions"][:, :1]], 1)
+    counts = torch.cat([past.valid & past.same_map, batch.valid["actions"][:, :1]], 1)
+    nats = functional.cross_entropy(logits.flatten(0, 1), actions.flatten(), reduction="none")
+    learnt = (nats * counts.flatten()).sum() / counts.sum()
+    right = (logits[:, -1].argmax(-1) == actions[:, -1]).float().mean()
+    return Losses(learnt, {"loss/actions": learnt.detach(), "right/actions": right})
+
+
+def drawn_plan(logits: Tensor, temperature: float, rng: Rng) -> Plan:
+    """One action per row, drawn from logits [B, actions]."""
+    log_p = logits.log_softmax(-1)
+    if temperature <= 0:
+        actions = log_p.argmax(-1)
+    else:
+        actions = rng.categorical((log_p / temperature).softmax(-1))
+    chosen = log_p.gather(-1, actions[:, None])
+    return Plan(actions=actions[:, None], energy=-chosen.squeeze(-1), confidence=chosen.exp())
+
+
+def told_goals(spec: PlanSpec, oracle: Oracle | None, rows: Tensor) -> Tensor:
+    """What the simulator says is to be reached next, [n, num_goals]; where fewer are left, the last stands again."""
+    if oracle is None or oracle.goals is None:
+        raise UserError(
+            "this planner is told its goals by the simulator, and the task has none to tell; see Task.goals"
+        )
+    found = [oracle.goals(oracle.envs[row]) for row in rows.tolist()]
+    number = spec.num_goals
+    return torch.tensor([[*goals[:number], *([goals[-1]] * (number - len(goals)))] for goals in found])
 
 
 def _listed(visited: Tensor, state: Tensor, each: Tensor) -> dict[str, Tensor]:

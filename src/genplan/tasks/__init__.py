@@ -72,11 +72,11 @@ def get(name: str) -> Task:
         raise UserError(f"there is no task '{name}'; {hint}")
     from genplan.data.tokens import PlanSpec
     from genplan.planners.reference import Bot
-    from genplan.tasks.grid import Watch, observe
+    from genplan.tasks.grid import Watch, goals, observe
 
     world = WORLDS[name]
     spec = PlanSpec.grid(world.size, world.size, world.num_goals)
-    return Task(name, partial(make_world, name), spec, observe, world.max_steps, Bot, Watch)
+    return Task(name, partial(make_world, name), spec, observe, world.max_steps, Bot, Watch, goals)
 
 
 def worlds_of(name: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class EnvBatch:
 
     @property
     def oracle(self) -> Oracle:
-        return Oracle(self.envs)
+        return Oracle(self.envs, self.task.goals)
 
     def observations(self, rows: Tensor | None = None) -> Observations:
         chosen = range(len(self)) if rows is None else rows.tolist()

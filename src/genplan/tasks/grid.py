@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.core.grid import Grid
 from minigrid.envs.babyai.core.levelgen import LevelGen
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.envs.babyai.core.verifier import AndInstr, GoToInstr, ObjDesc, SeqInstr
+from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, GoToInstr, ObjDesc, SeqInstr
 from minigrid.envs.babyai.goto import GoTo, GoToLocal
 from minigrid.envs.babyai.open import OpenDoorsOrder
 from minigrid.envs.babyai.other import KeyCorridor
@@ -157,6 +157,41 @@ class Watch:
         new = len(done - self.done)
         self.done = done
         return new
+
+
+def goals(env: Any) -> list[int]:
+    """Cells of the next goals, for planners that are told: keys and doors in the way, then what is still missing."""
+    level = env.unwrapped
+    spec: PlanSpec = level.plan_spec
+    agent = np.array(level.agent_pos)
+
+    def nearest(cells: Iterable[tuple[int, int]]) -> list[int]:
+        ordered = sorted(cells, key=lambda cell: int(np.abs(np.array(cell) - agent).sum()))
+        return [spec.cell(*ordered[0])] if ordered else []
+
+    instruction, wanted = level.instrs, []
+    if isinstance(instruction, SeqInstr):
+        parts = [(instruction.instr_a, instruction.a_done), (instruction.instr_b, instruction.b_done)]
+        ordered = reversed(parts) if isinstance(instruction, AfterInstr) else parts
+        wanted = [part for part, done in ordered if done != "success"]
+    else:
+        wanted = [instruction]
+    reached = []
+    for part in wanted:
+        part.desc.find_matching_objs(level)
+        reached.append(nearest(tuple(place) for place in part.desc.obj_poss))
+    if isinstance(instruction, AndInstr):  # in any order: the nearest first
+        reached.sort(key=lambda cells: [int(np.abs(np.array(spec.position(cell)) - agent).sum()) for cell in cells])
+    way = []
+    everything = [(x, y, level.grid.get(x, y)) for x in range(level.width) for y in range(level.height)]
+    for x, y, thing in everything:
+        if thing is not None and thing.type == "door" and thing.is_locked:
+            if level.carrying is None or (level.carrying.type, level.carrying.color) != ("key", thing.color):
+                keys = ((i, j) for i, j, other in everything if other is not None
+                        and (other.type, other.color) == ("key", thing.color))  # fmt: skip
+                way += nearest(keys)
+            way.append(spec.cell(x, y))
+    return way + [cell for cells in reached for cell in cells]
 
 
 def two_goals(objects: list[Any]) -> AndInstr:

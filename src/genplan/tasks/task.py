@@ -34,6 +34,8 @@ class Task:
     expert: Callable[[], Planner] | None = None
     # Makes, for an episode, a function (before, after, success) -> [(goal token, kind), ...] of what a step reached.
     watch: Callable[[gymnasium.Env[Any, Any]], Watcher] | None = None
+    # Where the simulator says the next goals are, for planners that are told (never in an observation).
+    goals: Callable[[gymnasium.Env[Any, Any]], list[int]] | None = None
     succeeded: Callable[[float, bool, dict[str, Any]], bool] = reached
 
     def new_env(self) -> gymnasium.Env[Any, Any]:

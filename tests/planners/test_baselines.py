@@ -1,0 +1,162 @@
+"""The baselines: each learns, and each is what it says it is."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from genplan import tasks
+from genplan.config import METHODS, BCConfig, DTConfig, LEAPConfig
+from genplan.data.tokens import PlanSpec
+from genplan.data.windows import Past, Windows
+from genplan.errors import UserError
+from genplan.evaluate import rollout
+from genplan.flow import Rng
+from genplan.planners.leap import descend, pseudo_energy
+from genplan.runs import PLANNERS
+from genplan.tasks.batch import EnvBatch
+from genplan.types import Episode, Observations, SubGoal
+
+SPEC = PlanSpec(num_actions=3, num_states=5, num_goals=1, goal_size=5)
+SMALL = {"width": 32, "layers": 2, "passes": 2}
+
+
+def recollections(number=64):
+    """Begin in state 0 or 1, pass through 2 and 3, and do then what the beginning says: it must be remembered."""
+    episodes = []
+    for index in range(number):
+        begin = index % 2
+        goals = (SubGoal(2, begin, "target"),)
+        episodes.append(Episode(np.array([begin, 2, 3, 4]), np.array([2, 2, begin]), subgoals=goals))
+    return episodes
+
+
+def learn(planner, windows, steps=120):
+    optimiser = torch.optim.AdamW(planner.parameters(), lr=5e-3)
+    for step in range(steps):
+        rng = Rng.of(1, step)
+        loss = planner.train().loss(windows.draw(32, rng, 1, augment=False), rng).total
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return planner.eval()
+
+
+def last_action(planner):
+    """What the planner does in state 3, having begun in 0 and in 1."""
+    seen = Observations(torch.tensor([0, 1]))
+    rows = torch.arange(2)
+    memory = planner.start(seen)
+    for state in (2, 3):
+        seen = Observations(torch.tensor([state, state]))
+        memory = planner.observe(memory, torch.tensor([2, 2]), seen, rows)
+    plan, _ = planner.plan(seen, memory, Rng.of(0, rows), rows)
+    return plan.actions[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("config", "memory"),
+    [
+        (BCConfig(context=2, temperature=0, **SMALL), True),
+        (BCConfig(context=1, temperature=0, **SMALL), False),
+        (DTConfig(context=2, goals=False, temperature=0, **SMALL), True),
+        (LEAPConfig(horizon=2, context=2, goals=False, temperature=0, **SMALL), True),
+        (LEAPConfig(horizon=2, context=0, trail=True, goals=False, temperature=0, **SMALL), True),
+    ],
+)
+def test_each_learns_a_tiny_task_and_memory_matters_where_it_must(config, memory):
+    torch.manual_seed(0)
+    planner = PLANNERS[type(config)](SPEC, config)
+    learn(planner, Windows(SPEC, recollections(), config.horizon, config.context, trail=config.trail))
+    assert (last_action(planner) == [0, 1]) == memory
+
+
+def test_what_the_simulator_tells_is_used():
+    torch.manual_seed(0)
+    config = DTConfig(context=0, temperature=0, **SMALL)
+    planner = learn(PLANNERS[DTConfig](SPEC, config), Windows(SPEC, recollections(), 1, 0))
+    context = planner.encoder(None, None, 2)
+    empty = torch.zeros(2, 0, dtype=torch.int64)
+    past = Past(empty, empty, empty.bool())
+    logits = planner.logits(context, None, past, torch.tensor([3, 3]), torch.tensor([[0], [1]]))
+    assert logits[:, -1].argmax(-1).tolist() == [0, 1]
+
+
+def test_a_decision_transformer_cannot_see_the_future():
+    torch.manual_seed(0)
+    planner = PLANNERS[DTConfig](SPEC, DTConfig(context=3, **SMALL)).eval()
+    context = planner.encoder(None, None, 1)
+    states, actions = torch.tensor([[0, 1, 2]]), torch.tensor([[2, 1, 0]])
+    goals, valid = torch.tensor([[4]]), torch.ones(1, 3, dtype=torch.bool)
+    with torch.no_grad():
+        before = planner.logits(context, None, Past(states, actions, valid), torch.tensor([3]), goals)
+        for later in range(3):
+            changed_states, changed_actions = states.clone(), actions.clone()
+            changed_states[:, later] = 4
+            changed_actions[:, later] = 1 if actions[0, later] != 1 else 2
+            after = planner.logits(context, None, Past(changed_states, actions, valid), torch.tensor([3]), goals)
+            assert torch.allclose(after[:, :later], before[:, :later])
+            assert not torch.allclose(after[:, later], before[:, later])
+            # An action is known only behind the state that it answers.
+            after = planner.logits(context, None, Past(states, changed_actions, valid), torch.tensor([3]), goals)
+            assert torch.allclose(after[:, : later + 1], before[:, : later + 1])
+            assert not torch.allclose(after[:, later + 1], before[:, later + 1])
+
+
+def test_leap_at_temperature_zero_never_raises_the_energy():
+    generator = torch.Generator().manual_seed(0)
+    couplings = torch.randn(8, 6, 4, 6, 4, generator=generator)  # of an action here with another there
+
+    def conditionals(actions):
+        shown = torch.nn.functional.one_hot(actions, 4).float()
+        others = couplings * ~torch.eye(6, dtype=torch.bool)[:, None, :, None]
+        return torch.einsum("bka,bkalc->blc", shown, others).log_softmax(-1)
+
+    start = torch.randint(4, (8, 6), generator=generator)
+    energies = []
+    for iterations in (0, 1, 2, 5, 20, 80):
+        plan = descend(start, conditionals, Rng.of(3, torch.arange(8)), iterations, temperature=0.0)
+        assert torch.allclose(pseudo_energy(conditionals(plan.actions), plan.actions), plan.energy, atol=1e-5)
+        energies.append(plan.energy)
+    for earlier, later in itertools.pairwise(energies):
+        assert (later <= earlier + 1e-5).all()
+    assert energies[-1].mean() < energies[0].mean() - 5
+    warm = descend(start, conditionals, Rng.of(3, torch.arange(8)), 80, temperature=1.0)
+    assert (warm.energy <= energies[0] + 1e-5).all()  # the best plan met is kept
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("GenPlan")])
+def test_all_play_and_only_some_need_the_simulator(method):
+    config = dataclasses.replace(METHODS[method], **SMALL)
+    task = dataclasses.replace(tasks.get("KeyCorridorS3R3"), max_steps=4)
+    planner = PLANNERS[type(config)](task.spec, config).eval()
+    assert planner.needs_oracle == (method in ("DT", "LEAP", "LEAP-H"))
+    results = rollout(planner, task, [2000, 2001])
+    assert [result.steps for result in results] == [4, 4]
+    if planner.needs_oracle:
+        seen = EnvBatch(task, [2000]).observations()
+        row = torch.zeros(1, dtype=torch.int64)
+        with pytest.raises(UserError, match="told its goals by the simulator"):
+            planner.plan(seen, planner.start(seen), Rng.of(0, row), row)
+
+
+def test_the_simulator_tells_keys_then_doors_then_targets():
+    task = tasks.get("KeyCorridorS3R3")
+    env = task.new_env()
+    env.reset(seed=2000)
+    cells = task.goals(env)
+    kinds = [env.unwrapped.grid.get(*task.spec.position(cell)).type for cell in cells]
+    assert kinds == ["key", "door", "ball"]
+    two = tasks.get("MazeS4G2")
+    env = two.new_env()
+    env.reset(seed=2000)
+    assert len(two.goals(env)) == 2
+    env.unwrapped.instrs.a_done = "success"
+    assert len(two.goals(env)) == 1
+
+
+def test_a_sequence_reader_has_no_trail():
+    with pytest.raises(UserError, match="has no trail"):
+        BCConfig(trail=True)
