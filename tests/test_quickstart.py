@@ -9,8 +9,8 @@ from rich.console import Console
 
 import genplan
 from genplan import film
+from genplan.page import curve
 from genplan.quickstart import main_job
-from genplan.report import curve
 
 
 @pytest.fixture(scope="module")

@@ -336,6 +336,67 @@ def plan(
     return 0
 
 
+def bench_run(
+    suite: Annotated[str, tyro.conf.Positional],
+    minutes: float | None = None,
+    workers: int = 2,
+    rows: tuple[str, ...] = (),
+    methods: tuple[str, ...] = (),
+    planner: str | None = None,
+    results: Path = Path("results/cells.jsonl"),
+    runs: Path = Path("runs/bench"),
+) -> int:
+    """Fill the cells of a benchmark that are missing; stop at any time, the same command goes on.
+
+    Args:
+        suite: adaptive, main, times, demonstrations, or tiny (a minute, to see that all works).
+        minutes: Stop after that long; trainings that were begun go on next time.
+        workers: Cells at a time, one thread each.
+        rows: Only these rows (by default all of the suite).
+        methods: Only these methods.
+        planner: Judge this planner as well, on the rows of the suite: file.py:Class for your own, or a run folder.
+        results: The file of cells, one line of JSON each.
+        runs: Where trainings are kept.
+    """
+    from rich.console import Console
+
+    from genplan import bench
+    from genplan.show import bench_progress
+
+    console = Console()
+    cells = bench.chosen(suite, rows, methods, planner)
+    table = bench.Results(results)
+    missing = [cell for cell in cells if table.find(cell) is None]
+    console.print(f"{suite}: {len(cells)} cells, {len(cells) - len(missing)} of them in {results}")
+    failed = []
+    with bench_progress(console, missing, workers) as tell:
+        for event in bench.run(cells, table, runs, workers, minutes):
+            tell(event)
+            if event.kind == "failed":
+                failed.append(f"{event.cell.name}: {event.reason}")
+    left = sum(table.find(cell) is None for cell in cells)
+    console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; see them with: genplan report")
+    for reason in failed:
+        console.print(f"[red]failed[/] {reason}")
+    return 1 if failed else 0
+
+
+def report(results: Path = Path("results/cells.jsonl"), out: Path = Path("results/report.html")) -> int:
+    """One page of all benchmark results that there are, beside the paper's numbers.
+
+    Args:
+        results: The file of cells, as `genplan bench run` fills it.
+        out: The page; it needs no other file.
+    """
+    from rich.console import Console
+
+    from genplan.report import benchmark_page
+
+    path = benchmark_page(results, out)
+    Console().print(f"{path} written")
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "quickstart": quickstart,
     "tasks": tasks,
@@ -346,6 +407,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "plan": plan,
     "export": export,
     "reproduce": reproduce,
+    "bench run": bench_run,
+    "report": report,
     "toy": toy,
 }
 

@@ -123,6 +123,13 @@ class Played:
     planner_seconds: float
 
 
+def rollout_timed(planner: Planner, task: Task, seeds: Sequence[int], **options: Any) -> Played:
+    """`rollout`, with what it took."""
+    watch, began = Stopwatch(planner), time.perf_counter()
+    results = rollout(watch, task, seeds, **options)
+    return Played(results, time.perf_counter() - began, watch.seconds)
+
+
 @dataclass(frozen=True)
 class Score:
     """What many episodes come to. Rates are shares from 0 to 1."""
@@ -187,9 +194,7 @@ def evaluate(
     """Everything that a result should be shown with. `tick` counts episodes of all three."""
 
     def play(who: Planner, **options: Any) -> Played:
-        watch, began = Stopwatch(who), time.perf_counter()
-        results = rollout(watch, task, seeds, seed=seed, tick=tick, **options)
-        return Played(results, time.perf_counter() - began, watch.seconds)
+        return rollout_timed(who, task, seeds, seed=seed, tick=tick, **options)
 
     expert_steps: dict[int, int] | None = None
     bot = blind = None

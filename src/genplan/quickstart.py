@@ -15,8 +15,8 @@ from genplan.data.demos import Recipe, collect
 from genplan.data.episodes import exists
 from genplan.evaluate import evaluate
 from genplan.judge import record, table
+from genplan.page import run_page
 from genplan.planners.names import resolve
-from genplan.report import run_page
 from genplan.show import progress, training_progress
 from genplan.tasks.table import VALIDATION_SEEDS
 

@@ -1,129 +1,264 @@
-"""Results as self-contained pages: tables, curves and films in one file; light and dark, on a phone and in print."""
+"""One self-contained page of all benchmark results: what there is, beside the paper's numbers; and what is missing."""
 
 from __future__ import annotations
 
-import base64
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from genplan.bench import Cell, Results, paired, score, suites
 from genplan.checkpoint import write_atomically
-from genplan.evaluate import Evaluation, Score
+from genplan.errors import UserError
+from genplan.evaluate import Score
+from genplan.page import films, page, table
+from genplan.tasks.table import ROWS, WALKS, Row
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c22; --paper: #fdfdfb; --line: #d6d6d0; --soft: #6a6a72; --mark: #0b6fb8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececf0; --paper: #16161a; --line: #3a3a42; --soft: #a0a0aa; --mark: #56b4e9; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; }
-h1 { font-size: 1.6rem; }
-h2 { font-size: 1.15rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; }
-td, th { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.2rem; }
-figure { margin: 0; }
-figcaption, .soft { color: var(--soft); font-size: .9rem; }
-img { max-width: 100%; border-radius: 4px; }
-svg { width: 100%; height: auto; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-svg path { fill: none; stroke: var(--mark); stroke-width: 2; }
-svg line { stroke: var(--line); }
-pre { white-space: pre-wrap; font-size: .85rem; }
-@media print { body { max-width: none; } }
-"""
+SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
+ORDER = ("GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H", "pretrained")
+TOLD = ("DT", "LEAP", "LEAP-H")  # the simulator tells them where the goals are
+COLOURS = ("#0072b2", "#d55e00")  # told apart by colour-blind readers too
+CHAPTERS = {"Trained and tested in the same world": ("TP", "IC"), "Adaptive: trained in one empty room": ("AP",)}
+ABOUT = """<p>Every method learns from the same 1,000 demonstrations of the stock bot within the same budget
+(15 CPU-minutes, 40 on S7, BlockUnlock and KeyCorridor), sees maps through the same encoder, and is judged on the same
+250 seeds (1234–1483) within the paper's step limits. <b>shipped</b> is the planner that comes with genplan, trained
+longer.</p><p class="soft">Per cent of episodes solved, with Wilson's 95 % interval; below, SPL (success weighted by
+path length, against the bot's); <i>in italics, the paper's number</i>. ◆: the simulator tells this method where the
+goals are.</p>"""
 
 
-def page(title: str, body: str) -> str:
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    return f'<!doctype html><html lang="en"><head>{head}<style>{STYLE}</style></head><body>{body}</body></html>\n'
+class Board:
+    """Lines of cells, found by method and row."""
+
+    def __init__(self, results: Results) -> None:
+        self.lines = results.lines
+        # Later lines replace earlier ones: the settings changed in between.
+        self.newest = {self._key(line): line for line in results.lines}
+
+    @staticmethod
+    def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
+        method = "pretrained" if line["method"].startswith("pretrained:") else line["method"]
+        return method, line["row"], line["seed"], line["demonstrations"] or 1000, line["preset"] or "default"
+
+    def line(
+        self, method: str, row: str, seed: int = 0, demonstrations: int = 1000, preset: str = "default"
+    ) -> Mapping[str, Any] | None:
+        return self.newest.get((method, row, seed, demonstrations, preset))
+
+    def score(self, line: Mapping[str, Any]) -> Score:
+        return score(line, self.line("bot", line["row"]))
+
+    def methods(self, rows: Sequence[Row]) -> list[str]:
+        """Those with a cell in one of the rows; one's own come last."""
+        names = {row.name for row in rows}
+        there = {key[0] for key in self.newest if key[1] in names and key[3:] == (1000, "default")}
+        own = sorted(there - {*ORDER, "bot", *(f"walk:{kind}" for kind in WALKS)})
+        return [method for method in ORDER if method in there] + own
 
 
-def curve(title: str, points: Sequence[tuple[float, float]]) -> str:
-    """A small line chart as SVG."""
-    width, height, left, low = 320, 180, 44, 22
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    x_0, x_1 = min(xs), max(max(xs), min(xs) + 1e-9)
-    y_0, y_1 = min(0.0, min(ys)), max(max(ys), min(ys) + 1e-9)
-    place = [
-        (left + (x - x_0) / (x_1 - x_0) * (width - left - 6), 8 + (1 - (y - y_0) / (y_1 - y_0)) * (height - low - 8))
-        for x, y in points
-    ]
-    line = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in place)
-    base = height - low
-    return (
-        f'<figure><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
-        f'<line x1="{left}" y1="{base}" x2="{width}" y2="{base}"/><line x1="{left}" y1="8" x2="{left}" y2="{base}"/>'
-        f'<text x="{left - 4}" y="16" text-anchor="end">{y_1:.3g}</text>'
-        f'<text x="{left - 4}" y="{base}" text-anchor="end">{y_0:.3g}</text>'
-        f'<text x="{left}" y="{height - 6}">{x_0:g}</text>'
-        f'<text x="{width}" y="{height - 6}" text-anchor="end">{x_1:g} steps</text>'
-        f'<path d="{line}"/></svg><figcaption>{escape(title)}</figcaption></figure>'
-    )
+def benchmark_page(results: Path, out: Path) -> Path:
+    if not results.exists():
+        raise UserError(f"there is no {results}; fill it with: genplan bench run main")
+    board = Board(Results(results))
+    if not board.lines:
+        raise UserError(f"{results} has no cells; fill it with: genplan bench run main")
+    parts = ["<h1>Planners from demonstrations, under one protocol</h1>", _extent(board), ABOUT]
+    for title, families in CHAPTERS.items():
+        rows = [row for row in ROWS.values() if row.family in families]
+        parts += [f"<h2>{title}</h2>", _success(board, rows), _means(board, rows), _differences(board, rows)]
+    parts += [_times(board), _seeds(board), _demonstrations(board), _episodes(board), _missing(board), _history(board)]
+    write_atomically(out, page("genplan: results", "".join(parts)).encode())
+    return out
 
 
-def scores(rows: Sequence[tuple[str, Score | None]]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("", "success", "95 %", "SPL", "steps", "stalling", "seconds"))
+def _extent(board: Board) -> str:
+    trained = {line["config_hash"]: line["training"]["cpu_minutes"] for line in board.lines if line["training"]}
+    days = sorted(line["when"][:10] for line in board.lines)
+    hours = sum(trained.values()) / 60
+    return f"<p>{len(board.newest)} cells, measured {days[0]} to {days[-1]}; {hours:.1f} CPU-hours of training.</p>"
+
+
+def _name(method: str) -> str:
+    return escape(SHOWN.get(method, method)) + (" ◆" if method in TOLD else "")
+
+
+def _success(board: Board, rows: Sequence[Row]) -> str:
+    methods = board.methods(rows)
+    if not methods:
+        return "<p>No cell of these rows has been run yet.</p>"
     lines = []
-    for name, score in rows:
-        if score is not None:
-            low, high = score.success_interval
-            cells = (
-                f"{score.success:.1%}", f"{low:.1%}–{high:.1%}", "" if score.spl is None else f"{score.spl:.3f}",
-                f"{score.mean_steps:.1f}", f"{score.stall:.0%}", f"{score.seconds:.1f}",
-            )  # fmt: skip
-            lines.append(f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+    for row in rows:
+        found = {method: board.score(line) for method in methods if (line := board.line(method, row.name))}
+        best = max((one.success for one in found.values()), default=0.0)
+        cells = [_cell(found.get(method), best, row.paper.get(SHOWN.get(method, method))) for method in methods]
+        walks = [board.score(line).success for kind in WALKS if (line := board.line(f"walk:{kind}", row.name))]
+        bot = board.line("bot", row.name)
+        cells.append(f"{100 * max(walks):.1f}" if walks else "–")
+        cells.append("–" if bot is None else f"{100 * board.score(bot).success:.1f}")
+        lines.append((escape(row.name), *cells))
+    return table(("", *(_name(method) for method in methods), "best blind walk", "bot"), lines)
 
 
-def films(items: Sequence[tuple[str, bytes]]) -> str:
-    figures = (
-        f'<figure><img alt="{escape(title)}" src="data:image/gif;base64,{base64.b64encode(data).decode()}">'
+def _cell(found: Score | None, best: float, paper: float | None) -> str:
+    shown = "–"
+    if found is not None:
+        low, high = found.success_interval
+        value = f"{100 * found.success:.1f}"
+        spl = "" if found.spl is None else f"<br>{found.spl:.3f}"
+        shown = f"<b>{value}</b>" if found.success == best else value
+        shown += f'<br><span class="soft">{100 * low:.0f}–{100 * high:.0f}{spl}</span>'
+    return shown if paper is None else f"{shown}<br><i>{paper:g}</i>"
+
+
+def _means(board: Board, rows: Sequence[Row]) -> str:
+    """Over the rows that a method shares with GenPlan-M, so that nobody gains by what was not run."""
+    lines = []
+    for method in board.methods(rows):
+        pairs = [(board.line(method, row.name), board.line("GenPlan-M", row.name)) for row in rows]
+        both = [(board.score(one), board.score(other)) for one, other in pairs if one and other]
+        if both:
+            cells = []
+            for scores in zip(*both, strict=True):
+                cells.append(f"{100 * sum(one.success for one in scores) / len(both):.1f}")
+                cells.append(f"{sum(one.spl or 0.0 for one in scores) / len(both):.3f}")
+            lines.append((_name(method), str(len(both)), *cells))
+    head = ("", "rows", "mean success", "mean SPL", "GenPlan-M there", "its SPL")
+    return f"<h3>Means over rows that both have</h3>{table(head, lines)}" if lines else ""
+
+
+def _differences(board: Board, rows: Sequence[Row]) -> str:
+    methods = [method for method in board.methods(rows) if method != "GenPlan-M"]
+    lines = []
+    for row in rows:
+        if own := board.line("GenPlan-M", row.name):
+            others = [board.line(method, row.name) for method in methods]
+            lines.append((escape(row.name), *(_difference(own, other) for other in others)))
+    if not lines or not methods:
+        return ""
+    return (
+        "<h3>GenPlan-M minus the other, on equal seeds</h3>"
+        f"{table(('', *(_name(method) for method in methods)), lines)}"
+        '<p class="soft">Points of success, with the 95 % interval of the paired difference; ▲ GenPlan-M is ahead, '
+        "▼ it is behind, where the interval leaves out zero.</p>"
+    )
+
+
+def _difference(own: Mapping[str, Any], other: Mapping[str, Any] | None) -> str:
+    if other is None or len(other["success"]) != len(own["success"]):
+        return "–"
+    mean, low, high = paired(own, other)
+    mark = "▲" if low > 0 else "▼" if high < 0 else ""
+    return f'{100 * mean:+.1f} {mark}<br><span class="soft">{100 * low:+.0f} … {100 * high:+.0f}</span>'
+
+
+def _times(board: Board) -> str:
+    lines = []
+    for name in ("MazeS4G1", "KeyCorridorS3R3"):
+        for method in board.methods([ROWS[name]]):
+            if (line := board.line(method, name)) and line["training"]:
+                cells = (
+                    f"{line['training']['cpu_minutes']:.1f}", str(line["training"]["steps"]), f"{line['seconds']:.0f}",
+                    f"{1000 * line['planner_seconds'] / max(line['plans'], 1):.1f}",
+                    f"{sum(line['steps']) / len(line['steps']):.0f}",
+                )  # fmt: skip
+                lines.append((f"{name}, {_name(method)}", *cells))
+    head = ("", "training, CPU-min", "steps", "all episodes, s", "ms per plan", "steps per episode")
+    return f"<h2>Times</h2>{table(head, lines)}" if lines else ""
+
+
+def _seeds(board: Board) -> str:
+    lines = [line for seed in range(10) if (line := board.line("GenPlan-M", "MazeS4G1", seed))]
+    if len(lines) < 2:
+        return ""
+    rates = [100 * board.score(line).success for line in lines]
+    mean = sum(rates) / len(rates)
+    spread = math.sqrt(sum((rate - mean) ** 2 for rate in rates) / (len(rates) - 1))
+    each = ", ".join(f"{rate:.1f}" for rate in rates)
+    return (
+        f"<h2>Training seeds</h2><p>GenPlan-M on MazeS4G1, {len(rates)} trainings: {each} % "
+        f"(mean {mean:.1f}, deviation {spread:.1f}).</p>"
+    )
+
+
+def _demonstrations(board: Board) -> str:
+    charts = []
+    for row in ("MazeS4G1", "KeyCorridorS3R3"):
+        series = {}
+        for method in ("GenPlan-M", "BC"):
+            found = [(number, board.line(method, row, demonstrations=number)) for number in (30, 100, 300, 1000)]
+            series[method] = [(number, 100 * board.score(line).success) for number, line in found if line]
+        if any(len(points) > 1 for points in series.values()):
+            charts.append(_chart(f"{row}: per cent solved against demonstrations", series))
+    return f'<h2>Fewer demonstrations</h2><div class="grid">{"".join(charts)}</div>' if charts else ""
+
+
+def _chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Lines of per cent against a logarithmic axis, as SVG."""
+    width, height, left, low = 320, 200, 34, 26
+    ticks = sorted({x for points in series.values() for x, _ in points})
+    span = max(math.log(ticks[-1] / ticks[0]), 1e-9)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + math.log(x / ticks[0]) / span * (width - left - 70), 8 + (1 - y / 100) * (height - low - 8)
+
+    drawn = []
+    for y in (0, 50, 100):
+        _, up = place(ticks[0], y)
+        drawn.append(f'<text x="{left - 4}" y="{up + 4:.1f}" text-anchor="end">{y}</text>')
+        drawn.append(f'<line x1="{left}" y1="{up:.1f}" x2="{width - 66}" y2="{up:.1f}"/>')
+    for x in ticks:
+        across, base = place(x, 0)
+        drawn.append(f'<text x="{across:.1f}" y="{base + 14:.1f}" text-anchor="middle">{x:g}</text>')
+    for number, ((name, points), colour) in enumerate(zip(series.items(), COLOURS, strict=True)):
+        places = [place(x, y) for x, y in points]
+        if places:
+            line = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            drawn.append(f'<path d="{line}" style="stroke:{colour}"/>')
+            drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+            drawn.append(f'<text x="{width - 62}" y="{20 + 14 * number}" style="fill:{colour}">{escape(name)}</text>')
+    return (
+        f'<figure><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
         f"<figcaption>{escape(title)}</figcaption></figure>"
-        for title, data in items
     )
-    return f'<div class="grid">{"".join(figures)}</div>'
 
 
-def run_page(
-    path: Path,
-    title: str,
-    config: Mapping[str, Any],
-    found: Evaluation,
-    log: Sequence[Mapping[str, Any]],
-    moving: Sequence[tuple[str, bytes]],
-    seconds: float,
-) -> Path:
-    """The page of one run: what it scores, how it learnt, how it plays."""
-    wanted = (
-        ("loss/actions", "loss of actions, nats per token"),
-        ("loss/states", "loss of states"),
-        ("right/actions", "correct actions among the corrupted"),
-        ("held out/loss", "loss on held-out demonstrations"),
-    )
-    curves = [
-        curve(label, points)
-        for name, label in wanted
-        if len(points := [(line["step"], line[name]) for line in log if name in line]) > 1
-    ]
-    data = config["dataset"]
-    seeds = [result.seed for result in found.results]
-    words = (
-        f"{escape(config['method'])} trained on {data['episodes']} demonstrations ({escape(data['name'])}, content "
-        f"{data['digest']}) in {seconds / 60:.1f} CPU-minutes; judged on {len(seeds)} mazes that it has never seen, "
-        f"seeds {seeds[0]}–{seeds[-1]}, beside a walk that sees nothing and the bot that gave the demonstrations."
-    )
-    rows = [("this planner", found.planner), ("blind walk", found.walk), ("bot", found.bot)]
-    body = (
-        f"<h1>{escape(title)}</h1><p>{words}</p>{scores(rows)}"
-        '<p class="soft">SPL: success weighted by path length, against the bot\'s steps. Stalling: share of steps that '
-        "change nothing.</p>"
-        f"<h2>How it plays</h2>{films(moving)}"
-        f'<h2>How it learnt</h2><div class="grid">{"".join(curves)}</div>'
-        f"<h2>Settings</h2><pre>{escape(str(dict(config['planner'])))}\n{escape(str(dict(config['training'])))}</pre>"
-    )
-    write_atomically(path, page(title, body).encode())
-    return path
+def _episodes(board: Board, number: int = 4) -> str:
+    """The first test episode of shipped planners, played again."""
+    from genplan import film, pilot
+
+    moving: list[tuple[str, bytes]] = []
+    shipped = [(key[1], line) for key, line in board.newest.items() if key[0] == "pretrained"]
+    for row, line in shipped[:number]:
+        seed = line["first_seed"]
+        frames, success = film.episode(pilot.load(line["method"], ROWS[row].world), seed, limit=120)
+        moving.append((f"{row}, seed {seed}: {'solved' if success else 'not solved'}", film.gif(frames)))
+    return f"<h2>Episodes of shipped planners</h2>{films(moving)}" if moving else ""
+
+
+def _missing(board: Board) -> str:
+    parts = []
+    for name, cells in suites().items():
+        lacking = [cell for cell in cells if name != "tiny" and not _there(board, cell)]
+        if lacking:
+            shown = ", ".join(cell.name for cell in lacking[:40]) + (" …" if len(lacking) > 40 else "")
+            parts.append(f"<p><b>{name}</b>, {len(lacking)} of {len(cells)} cells: {escape(shown)}</p>")
+    return f"<h2>Not run yet</h2>{''.join(parts) or '<p>Nothing: all suites are filled.</p>'}"
+
+
+def _there(board: Board, cell: Cell) -> bool:
+    method = "pretrained" if cell.method.startswith("pretrained:") else cell.method
+    return board.line(method, cell.row, cell.seed, cell.demonstrations, cell.preset) is not None
+
+
+def _history(board: Board) -> str:
+    names = ("method", "row", "seed", "demonstrations", "preset", "CPU-min", "when", "commit", "settings")
+    keys = ("row", "seed", "demonstrations", "preset")
+    rows = [
+        (
+            _name(line["method"]), *("" if line[key] is None else escape(str(line[key])) for key in keys),
+            str(line["training"].get("cpu_minutes", "")), line["when"], line["commit"], line["config_hash"],
+        )
+        for line in board.lines
+    ]  # fmt: skip
+    return f"<h2>What was run when</h2><details><summary>all cells</summary>{table(names, rows)}</details>"

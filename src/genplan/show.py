@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from genplan.bench import Cell, Event
     from genplan.data.episodes import Dataset
     from genplan.train import Progress as TrainingProgress
 
@@ -55,8 +64,36 @@ def training_progress(console: Console, begun: int, steps: int) -> Iterator[Call
         def tell(now: TrainingProgress) -> None:
             m = now.metrics
             losses = " ".join(f"{name[5]} {value:.2f}" for name, value in m.items() if name.startswith("loss/"))
-            rest = f"right {m['right/actions']:.0%} H {m['entropy']:.2f} λ {m['multiplier']:.2f}"
+            rest = f"right {m['right/actions']:.0%}"
+            rest += "".join(
+                f" {sign} {m[name]:.2f}" for sign, name in (("H", "entropy"), ("λ", "multiplier")) if name in m
+            )
             bar.update(task, completed=now.step, description=f"{losses} {rest}")
+
+        yield tell
+
+
+@contextmanager
+def bench_progress(console: Console, cells: Sequence[Cell], workers: int) -> Iterator[Callable[[Event], None]]:
+    """One bar for all cells, in minutes of work, and one for each that is running."""
+    from genplan.bench import expected_minutes
+
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.percentage:3.0f} %"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=1800) as bar:
+        whole = bar.add_task("all", total=max(sum(expected_minutes(cell) for cell in cells), 1e-9))
+        single: dict[Cell, TaskID] = {}
+        shares: dict[Cell, float] = {}
+
+        def tell(event: Event) -> None:
+            cell = event.cell
+            if cell not in single:
+                single[cell] = bar.add_task(cell.name, total=1.0)
+            bar.advance(whole, (event.share - shares.get(cell, 0.0)) * expected_minutes(cell))
+            shares[cell] = event.share
+            bar.update(single[cell], completed=event.share)
+            if event.kind != "share":
+                bar.update(single[cell], visible=False)
+                console.print(f"{event.kind}: {cell.name}")
 
         yield tell
 

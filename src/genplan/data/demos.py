@@ -7,13 +7,11 @@ one go. Every seed's episode depends on that seed alone, so the content does not
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import multiprocessing
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from genplan.planners.names import resolve
 from genplan.tasks.table import TRAIN_SEEDS
 from genplan.tasks.task import Task
 from genplan.types import Episode, Observations, Oracle, Planner, SubGoal
+from genplan.workers import only_one, serve
 
 CHUNK = 25  # seeds per file: at most this much work is lost
 
@@ -119,7 +118,7 @@ def collect(recipe: Recipe, workers: int = 2, tick: Callable[[int], None] | None
     shards = root / ".genplan-collecting" / recipe.name.replace("/", "--")
     shards.mkdir(parents=True, exist_ok=True)
     began = time.time()
-    with _only_one(shards / "lock", recipe.name):
+    with only_one(shards / "lock", f"{recipe.name} is being collected"):
         found = _gather(recipe, shards, workers, tick)
         about = {
             "expert": recipe.expert,
@@ -169,23 +168,8 @@ def _run(todo: Sequence[Any], workers: int) -> Iterator[tuple[int, list[Episode]
             yield _work(job)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(min(workers, len(todo)), initializer=_initialise, initargs=(os.getpid(),)) as pool:
+    with context.Pool(min(workers, len(todo)), initializer=serve, initargs=(os.getpid(),)) as pool:
         yield from pool.imap_unordered(_work, todo)
-
-
-def _initialise(parent: int) -> None:
-    """In a worker: one thread, no say in Ctrl-C, and no life after the parent's (also if that was killed)."""
-    import signal
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(job: tuple[str, str, int, str]) -> tuple[int, list[Episode]]:
@@ -235,13 +219,3 @@ def _load_shard(path: Path) -> list[Episode]:
             )
             for number, label in enumerate(labels)
         ]
-
-
-@contextlib.contextmanager
-def _only_one(path: Path, name: str) -> Iterator[None]:
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{name} is being collected by another process; wait for it, or stop it first") from error
-        yield

@@ -1,0 +1,396 @@
+"""Methods × rows × training seeds, cell by cell: train, judge on the test seeds, write one line of JSON.
+
+A cell is known by what it is (method, row, seed, demonstrations, preset) and by a hash of all its settings: if those
+change, the cell is run again and the old line stays beside it, unused. Cells are stored in one file; suites are views
+of it. Trainings go on where they were stopped; one training serves all rows that it is judged on. Nothing is lost by
+a kill but the last seconds: the file grows by whole lines, and a broken last one is dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, cast
+
+from genplan import runs, tasks
+from genplan.checkpoint import write_atomically
+from genplan.config import METHODS, LEAPConfig, MethodName, PlannerConfig, PresetName, TrainConfig, settings
+from genplan.data.demos import Recipe, collect
+from genplan.errors import UserError
+from genplan.evaluate import Played, Score, rollout_timed
+from genplan.planners.learned import Learned
+from genplan.planners.names import resolve
+from genplan.tasks.table import ROWS, TEST_SEEDS, Row
+from genplan.types import EpisodeResult, Planner
+from genplan.workers import only_one, serve
+
+LARGE = ("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3")  # rows with the larger budget
+CONTROLS = ("bot", "walk:uniform", "walk:demos", "walk:lively")
+
+# CPU-seconds of a training step, measured on one core (`benchmarks/steps.py`): they turn the budget, in minutes, into a
+# number of steps, so that a cell can be trained again exactly.
+STEP_SECONDS: Mapping[str, Mapping[str, float]] = {}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table."""
+
+    method: str  # of METHODS; or a planner by name, judged as it is (bot, walk:demos, pretrained:…, file.py:Class)
+    row: str
+    seed: int = 0  # of the training
+    demonstrations: int = 1000
+    preset: PresetName = "default"
+    steps: int | None = None  # of training; by default what the budget allows
+    episodes: int = len(TEST_SEEDS)
+
+    def __post_init__(self) -> None:
+        if self.row not in ROWS:
+            raise UserError(f"there is no row '{self.row}'; known are {', '.join(ROWS)}")
+
+    @property
+    def is_trained(self) -> bool:
+        return self.method in METHODS
+
+    @property
+    def name(self) -> str:
+        extra = [f"seed {self.seed}"] if self.seed else []
+        extra += [self.preset] if self.preset != "default" else []
+        extra += [f"{self.demonstrations} demonstrations"] if self.demonstrations != 1000 else []
+        return " · ".join([self.method, self.row, *extra])
+
+    def training(self) -> tuple[PlannerConfig, TrainConfig]:
+        """The settings of its training."""
+        row = ROWS[self.row]
+        method = cast("MethodName", self.method)
+        planner, training = settings(row.trained_on, self.preset, method)
+        if isinstance(planner, LEAPConfig) and planner.entropy_bound:
+            planner = dataclasses.replace(planner, entropy_bound=row.entropy)
+        steps = self.steps or training.steps if self.preset == "paper" else self.steps or budget(self.method, row)
+        return planner, dataclasses.replace(training, steps=steps, seed=self.seed)
+
+    def options(self) -> dict[str, Any]:
+        """What differs between the rows that one training is judged on."""
+        is_leap = self.is_trained and isinstance(METHODS[cast("MethodName", self.method)], LEAPConfig)
+        return {"iterations": ROWS[self.row].leap_iterations} if is_leap else {}
+
+    def config(self) -> dict[str, Any]:
+        """All that decides what comes out."""
+        about: dict[str, Any] = {"cell": dataclasses.asdict(self)}
+        if self.is_trained:
+            planner, training = self.training()
+            about |= {
+                "planner": dataclasses.asdict(planner),
+                "training": dataclasses.asdict(training),
+                "options": self.options(),
+            }
+        return about
+
+    @property
+    def config_hash(self) -> str:
+        return _hash(self.config())
+
+    @property
+    def training_hash(self) -> str:
+        """The same for all rows that share a training."""
+        planner, training = self.training()
+        recipe = Recipe(ROWS[self.row].trained_on, self.demonstrations)
+        return _hash([self.method, dataclasses.asdict(planner), dataclasses.asdict(training), recipe.name])
+
+
+def budget(method: str, row: Row) -> int:
+    """Training steps that fit in the budget: 15 CPU-minutes on small rows, 40 on large ones."""
+    minutes = 40 if row.trained_on in LARGE else 15
+    seconds = STEP_SECONDS[method][row.trained_on]
+    return max(round(minutes * 60 / seconds / 250) * 250, 250)
+
+
+def _hash(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# --- suites ----------------------------------------------------------------------------------------------------------
+
+
+def _cells(methods: Iterable[str], rows: Iterable[str], **options: Any) -> list[Cell]:
+    return [Cell(method, row, **options) for row in rows for method in methods]
+
+
+def _controls(rows: Sequence[str]) -> list[Cell]:
+    return _cells(CONTROLS, rows)
+
+
+def suites() -> dict[str, list[Cell]]:
+    """Each in the order in which it is filled."""
+    adaptive = [row.name for row in ROWS.values() if row.family == "AP"]
+    main = ["MazeS4G1", "DoorsOrder", "KeyCorridorS3R3", "MazeClose", "BlockUnlock", "MazeS4G2", "MazeS7G1", "MazeS7G2"]
+    first = ("GenPlan-M", "BC", "DT", "LEAP")
+    others = ("GenPlan-U", "LEAP-noGC", "DT-noGC")
+    shipped = [Cell(f"pretrained:{row}", row) for row in main]
+    seeds = [Cell("GenPlan-M", "MazeS4G1", seed=seed) for seed in (1, 2)]
+    paper = [Cell(method, "MazeS4G1", preset="paper") for method in ("GenPlan-M", "GenPlan-U")]
+    fewer = [
+        Cell(method, row, demonstrations=number)
+        for row in ("MazeS4G1", "KeyCorridorS3R3")
+        for number in (1000, 30, 100, 300)
+        for method in ("GenPlan-M", "BC")
+    ]
+    return {
+        "adaptive": [
+            *_controls(adaptive),
+            *(
+                Cell(method, row)
+                for method in (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC")
+                for row in adaptive
+            ),
+        ],
+        "main": [*_controls(main), *shipped, *_cells(first, main), *_cells(others, main), *seeds, *paper],
+        "times": _cells((*first, *others), ["MazeS4G1", "KeyCorridorS3R3"]),
+        "demonstrations": fewer,
+        "tiny": [
+            *_cells(("bot", "walk:lively"), ["MazeS4N3G1"], episodes=4),
+            *_cells(("GenPlan-M", "BC"), ["MazeS4N3G1"], demonstrations=10, steps=6, episodes=4),
+        ],
+    }
+
+
+def chosen(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), planner: str | None = None) -> list[Cell]:
+    """The cells of a suite, or some of them; with a planner by name on the same rows, if one is given."""
+    known = suites()
+    if suite not in known:
+        raise UserError(f"there is no suite '{suite}'; known are {', '.join(known)}")
+    cells = known[suite]
+    for what, wanted, has in (("row", rows, {c.row for c in cells}), ("method", methods, {c.method for c in cells})):
+        if missing := sorted(set(wanted) - has):
+            raise UserError(f"suite {suite} has no {what} '{missing[0]}'; it has {', '.join(sorted(has))}")
+    cells = [c for c in cells if (not rows or c.row in rows) and (not methods or c.method in methods)]
+    if planner is not None:
+        there = {cell.row: cell.episodes for cell in cells}
+        cells += [Cell(planner, row, episodes=episodes) for row, episodes in there.items()]
+    return cells
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+class Results:
+    """The file of cells: one line of JSON each, never changed, only added to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[dict[str, Any]] = []
+        if path.exists():
+            text = path.read_text()
+            for number, line in enumerate(text.splitlines(), 1):
+                try:
+                    self.lines.append(json.loads(line))
+                except ValueError as error:
+                    if number < len(text.splitlines()) or text.endswith("\n"):
+                        raise UserError(f"{path}, line {number} is not JSON ({error}); mend or remove it") from error
+            if text and not text.endswith("\n"):  # killed while writing: drop the broken end
+                write_atomically(path, "".join(f"{json.dumps(line)}\n" for line in self.lines).encode())
+        self._known = {line["config_hash"]: line for line in self.lines}
+
+    def find(self, cell: Cell) -> dict[str, Any] | None:
+        """What was measured for a cell with the very same settings."""
+        return self._known.get(cell.config_hash)
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.lines.append(line)
+        self._known[line["config_hash"]] = line
+
+
+# --- one cell --------------------------------------------------------------------------------------------------------
+
+
+def work(cell: Cell, folder: Path, told: Connection, parent: int) -> None:
+    """In a process of its own: train and judge a cell, tell how far it is, and hand over its line."""
+    serve(parent)
+    try:
+        told.send(("done", run_cell(cell, folder, lambda share: told.send(("share", share)))))
+    except UserError as error:
+        told.send(("failed", str(error)))
+
+
+def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
+    row = ROWS[cell.row]
+    task = tasks.get(row.world)
+    began, cpu = time.time(), time.process_time()
+    trained: dict[str, Any] = {}
+    player: Planner
+    if cell.is_trained:
+        planner, trained = _trained(cell, row, folder, tell)
+        player = planner.with_options(**cell.options()).on(task.spec)
+    else:
+        player = resolve(cell.method, task, row.trained_on)
+    execute = player.config.execute if isinstance(player, Learned) else None
+    seeds = TEST_SEEDS[: cell.episodes]
+    ended = 0
+
+    def tick(number: int) -> None:
+        nonlocal ended
+        ended += number
+        tell(0.9 + 0.1 * ended / len(seeds) if cell.is_trained else ended / len(seeds))
+
+    played = rollout_timed(player, task, seeds, execute=execute, tick=tick)
+    results = played.results
+    return {
+        "method": cell.method,
+        "row": cell.row,
+        "seed": cell.seed,
+        "demonstrations": cell.demonstrations if cell.is_trained else None,
+        "preset": cell.preset if cell.is_trained else None,
+        "config_hash": cell.config_hash,
+        "config": cell.config(),
+        "commit": runs.commit(),
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "training": trained,
+        "seconds": round(played.seconds, 2),
+        "planner_seconds": round(played.planner_seconds, 2),
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "plans": sum(result.plans for result in results),
+        "first_seed": seeds[0],
+        "success": [int(result.success) for result in results],
+        "steps": [result.steps for result in results],
+        "stalled": [result.stalled for result in results],
+    }
+
+
+def _trained(cell: Cell, row: Row, folder: Path, tell: Callable[[float], None]) -> tuple[Learned, dict[str, Any]]:
+    """The planner of a cell: trained, resumed, or found trained already."""
+    planner, training = cell.training()
+    place = folder / f"{row.trained_on}-{cell.method}-{cell.training_hash}"
+    with only_one(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):
+        if (place / "config.json").exists():
+            run = runs.resume(place)
+        else:
+            recipe = Recipe(row.trained_on, cell.demonstrations)
+            collect(recipe, workers=1)
+            run = runs.begin(place, row.trained_on, planner, training, recipe.name)
+        run.fit(lambda now: tell(0.9 * now.step / now.steps))
+        minutes = run.seconds / 60
+    loaded, config = runs.load(place)
+    return loaded, {"cpu_minutes": round(minutes, 2), "steps": training.steps, "dataset": config["dataset"],
+                    "commit": config["commit"]}  # fmt: skip
+
+
+# --- many cells ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened: a cell got further, was done, or failed."""
+
+    cell: Cell
+    kind: str  # share, done, failed
+    share: float = 0.0
+    reason: str = ""
+
+
+def run(
+    cells: Sequence[Cell], results: Results, folder: Path, workers: int = 2, minutes: float | None = None
+) -> Iterator[Event]:
+    """Run what is missing, `workers` cells at a time; one line is added as soon as a cell is done.
+
+    After `minutes`, running cells are stopped (their trainings go on next time) and no new ones begin.
+    """
+    if workers < 1:
+        raise UserError(f"workers is {workers}, expected at least 1")
+    folder.mkdir(parents=True, exist_ok=True)
+    todo = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
+    began = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    busy: dict[Connection, tuple[Cell, Any]] = {}
+    with only_one(results.path.with_name(f".{results.path.name}.lock"), f"{results.path} is being filled"):
+        try:
+            while todo or busy:
+                over = minutes is not None and time.monotonic() - began > 60 * minutes
+                if over:
+                    return
+                while todo and len(busy) < workers:
+                    # Cells that share a training wait for the one that trains it.
+                    training = {_training_of(cell) for cell, _ in busy.values()} - {None}
+                    free = next((cell for cell in todo if _training_of(cell) not in training), None)
+                    if free is None:
+                        break
+                    todo.remove(free)
+                    here, there = context.Pipe(duplex=False)
+                    process = context.Process(target=work, args=(free, folder, there, os.getpid()), daemon=True)
+                    process.start()
+                    there.close()
+                    busy[here] = (free, process)
+                for ready in cast("list[Connection]", wait(list(busy), timeout=1.0)):
+                    cell, process = busy[ready]
+                    try:
+                        kind, content = ready.recv()
+                    except EOFError:
+                        kind, content = "failed", f"its process ended with code {_code(process)}"
+                    if kind == "share":
+                        yield Event(cell, "share", content)
+                        continue
+                    del busy[ready]
+                    if kind == "done":
+                        results.add(content)
+                    process.join()
+                    yield Event(cell, kind, 1.0, "" if kind == "done" else content)
+        finally:
+            for _, process in busy.values():
+                process.kill()
+
+
+def _training_of(cell: Cell) -> str | None:
+    return cell.training_hash if cell.is_trained else None
+
+
+def _code(process: Any) -> Any:
+    process.join()
+    return process.exitcode
+
+
+def score(line: Mapping[str, Any], bot: Mapping[str, Any] | None) -> Score:
+    """A cell's line as a score; SPL against the bot's steps on the same seeds."""
+    first = line["first_seed"]
+    episodes = zip(line["success"], line["steps"], line["stalled"], strict=True)
+    results = [
+        EpisodeResult(first + number, bool(success), steps, 0, stalled, 0)
+        for number, (success, steps, stalled) in enumerate(episodes)
+    ]
+    known = None
+    if bot is not None and len(bot["steps"]) >= len(results):
+        known = {bot["first_seed"] + number: steps for number, steps in enumerate(bot["steps"])}
+    return Score.of(Played(results, line["seconds"], line["planner_seconds"]), known)
+
+
+def paired(line: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Mean difference of success on equal seeds, with its 95 % interval (normal; differences are −1, 0 or 1)."""
+    if line["first_seed"] != other["first_seed"] or len(line["success"]) != len(other["success"]):
+        raise UserError("paired differences need the same seeds in both cells")
+    differences = [a - b for a, b in zip(line["success"], other["success"], strict=True)]
+    number = len(differences)
+    mean = sum(differences) / number
+    spread = sum((d - mean) ** 2 for d in differences) / max(number - 1, 1)
+    half = 1.96 * (spread / number) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def expected_minutes(cell: Cell) -> float:
+    """A rough guess, for the remaining time that is shown."""
+    if not cell.is_trained:
+        return 0.5
+    large = ROWS[cell.row].trained_on in LARGE
+    if cell.steps is not None:
+        return 0.2
+    return 42.0 if large else 16.0

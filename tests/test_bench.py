@@ -1,0 +1,142 @@
+"""The benchmark: cells that are never mixed, lost or run twice; and the page made of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from genplan import bench, report
+from genplan.bench import Cell, Results
+from genplan.errors import UserError
+
+
+@pytest.fixture
+def budgets(monkeypatch):
+    worlds = {row.trained_on: 0.2 for row in bench.ROWS.values()}
+    monkeypatch.setattr(bench, "STEP_SECONDS", dict.fromkeys(bench.METHODS, worlds))
+
+
+def line(cell, success, steps=10, minutes=1.0):
+    number = len(success)
+    return {
+        "method": cell.method, "row": cell.row, "seed": cell.seed,
+        "demonstrations": cell.demonstrations if cell.is_trained else None,
+        "preset": cell.preset if cell.is_trained else None,
+        "config_hash": cell.config_hash, "config": cell.config(), "commit": "abc", "when": "2026-01-02T03:04:05Z",
+        "training": {"cpu_minutes": minutes, "steps": 5} if cell.is_trained else {}, "seconds": 2.0,
+        "planner_seconds": 1.0, "cpu_seconds": 2.0, "plans": 10, "first_seed": 1234, "success": success,
+        "steps": [steps] * number, "stalled": [0] * number,
+    }  # fmt: skip
+
+
+def test_settings_are_part_of_a_cell(budgets, tmp_path):
+    results = Results(tmp_path / "cells.jsonl")
+    cell = Cell("GenPlan-M", "MazeS4G1", steps=250)
+    results.add(line(cell, [1, 0]))
+    assert Results(results.path).find(cell) is not None
+    for other in (Cell("GenPlan-M", "MazeS4G1", steps=500), Cell("GenPlan-M", "MazeS4G1", seed=1, steps=250),
+                  Cell("BC", "MazeS4G1", steps=250), Cell("GenPlan-M", "MazeS4G2", steps=250)):  # fmt: skip
+        assert results.find(other) is None
+    with pytest.raises(UserError, match="no row 'MazeS9'"):
+        Cell("BC", "MazeS9")
+
+
+def test_rows_of_one_training_share_it(budgets):
+    one, other = Cell("LEAP-H", "LocS10N10G2"), Cell("LEAP-H", "SeqS5R2Un")
+    assert one.training_hash == other.training_hash
+    assert one.config_hash != other.config_hash
+    assert one.training()[0].entropy_bound == 0.7
+    assert other.options() == {"iterations": 40}
+    assert Cell("BC", "KeyCorridorS3R3").training()[1].steps == 12_000  # 40 minutes
+    assert Cell("BC", "DoorsOrder").training()[1].steps == 4_500  # 15
+
+
+def test_a_broken_last_line_is_dropped_and_others_are_not(budgets, tmp_path):
+    path = tmp_path / "cells.jsonl"
+    whole = json.dumps(line(Cell("bot", "MazeS4G1"), [1]))
+    path.write_text(f'{whole}\n{{"method": "walk')
+    assert len(Results(path).lines) == 1
+    assert path.read_text() == f"{whole}\n"
+    path.write_text(f"nonsense\n{whole}\n")
+    with pytest.raises(UserError, match="line 1 is not JSON"):
+        Results(path)
+
+
+def test_suites_can_be_narrowed_and_extended():
+    cells = bench.chosen("main", rows=["DoorsOrder"], methods=["BC", "bot"], planner="mine.py:Mine")
+    assert [(cell.method, cell.row) for cell in cells] == [
+        ("bot", "DoorsOrder"), ("BC", "DoorsOrder"), ("mine.py:Mine", "DoorsOrder")]  # fmt: skip
+    with pytest.raises(UserError, match="no suite 'man'"):
+        bench.chosen("man")
+    with pytest.raises(UserError, match="no row 'SeqS5R2Un'"):
+        bench.chosen("main", rows=["SeqS5R2Un"])
+    names = {cell.row for cell in bench.suites()["main"]}
+    assert len(names) == 8
+
+
+def test_paired_differences_and_scores(budgets):
+    one, other = line(Cell("GenPlan-M", "MazeS4G1"), [1, 1, 1, 0]), line(Cell("BC", "MazeS4G1"), [1, 0, 0, 1])
+    mean, low, high = bench.paired(one, other)
+    assert mean == pytest.approx(0.25)
+    assert low < 0 < high
+    bot = line(Cell("bot", "MazeS4G1"), [1] * 4, steps=5)
+    assert bench.score(one, bot).spl == pytest.approx(0.375)
+    assert bench.score(one, None).spl is None
+
+
+def test_the_page_shows_what_there_is_and_names_what_is_not(budgets, tmp_path):
+    results = Results(tmp_path / "cells.jsonl")
+    results.add(line(Cell("bot", "MazeS4G1"), [1] * 20, steps=5))
+    for kind in ("uniform", "demos"):
+        results.add(line(Cell(f"walk:{kind}", "MazeS4G1"), [0, 1] * 10))
+    for number in (30, 100, 1000):
+        results.add(line(Cell("GenPlan-M", "MazeS4G1", demonstrations=number), [1] * 20))
+    results.add(line(Cell("GenPlan-M", "MazeS4G1", seed=1), [1] * 18 + [0] * 2))
+    results.add(line(Cell("BC", "MazeS4G1"), [0] * 15 + [1] * 5))
+    results.add(line(Cell("mine.py:<Mine>", "MazeS4G1"), [0] * 20))
+    text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
+    for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: 100.0, 90.0 %", "mine.py:&lt;Mine&gt;",
+                   "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder"):  # fmt: skip
+        assert wanted in text
+    assert "http" not in text.replace("http-equiv", "")
+    with pytest.raises(UserError, match="bench run main"):
+        report.benchmark_page(tmp_path / "none.jsonl", tmp_path / "page.html")
+
+
+OWN = """
+import torch
+from genplan.types import Plan
+
+class Forward:
+    needs_oracle = False
+    def start(self, observations, oracle=None): return None
+    def plan(self, observations, memory, rng, rows, oracle=None): return Plan(torch.full((len(rows), 1), 2)), memory
+    def observe(self, memory, actions, observations, rows): return memory
+"""
+
+
+def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
+    """The command line: killed once on the way, the suite ends whole, with a planner of one's own in it."""
+    (tmp_path / "mine.py").write_text(OWN)
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path / "data")}
+    command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", "--planner", "mine.py:Forward",
+               "--methods", "bot", "BC", "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    while first.poll() is None and not (tmp_path / "cells.jsonl").exists():
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(text) for text in (tmp_path / "cells.jsonl").read_text().splitlines()]
+    assert sorted(one["method"] for one in lines) == ["BC", "bot", "mine.py:Forward"]
+    assert all(len(one["success"]) == 4 for one in lines)
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "3 cells, 3 of them in cells.jsonl" in again.stdout
+    page = [sys.executable, "-m", "genplan", "report", "--results", "cells.jsonl", "--out", "page.html"]
+    subprocess.run(page, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert "mine.py:Forward" in (tmp_path / "page.html").read_text()
