@@ -139,6 +139,7 @@ class TrainConfig:
     clip: float = 1.0
     average: float = 0.999  # decay of the averaged weights
     augment: bool = True  # turn and reflect maps
+    recolour: bool = False  # paint maps, and what missions say of them, in other colours
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
     precision: str = "32-true"
@@ -174,14 +175,14 @@ TRAIL = {"context": 0, "trail": True}
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": ({}, {"steps": 7000}),
-    "MazeS4G2": (TRAIL, {"steps": 8000}),
-    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16}),
-    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16}),
-    "MazeClose": (TRAIL, {"steps": 8000}),
-    "DoorsOrder": (TRAIL, {"steps": 5000}),
-    "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
+    "MazeS4G2": (TRAIL, {"steps": 9000, "recolour": True}),
+    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
+    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
+    "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
+    "DoorsOrder": (TRAIL, {"steps": 5000, "recolour": True}),
+    "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000, "recolour": True}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "LocS10N1": (TRAIL, {"steps": 3000}),
+    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
 }
 
 

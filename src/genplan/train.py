@@ -104,7 +104,7 @@ class Run:
         config, step = self.config, self.step
         torch.manual_seed(config.seed * 1_000_003 + step)  # dropout
         rng = Rng.of(config.seed).fold("train", step)
-        batch = self.windows.draw(config.batch, rng, config.per_map, config.augment)
+        batch = self.windows.draw(config.batch, rng, config.per_map, config.augment, config.recolour)
         for group in self.optimiser.param_groups:
             group["lr"] = rate(config, step)
         self.planner.train()

@@ -121,6 +121,27 @@ def test_augmented_batches_are_turned_as_a_whole(maze):
     assert torch.equal(turned.features, plain.features)
 
 
+def test_colours_are_exchanged_everywhere_at_once(maze):
+    windows = Windows(maze.spec, maze.episodes, horizon=3)
+    plain = windows.draw(24, Rng.of(2), per_map=2, augment=False)
+    painted = windows.draw(24, Rng.of(2), per_map=2, augment=False, recolour=True)
+    order = windows.painter.orders(12, Rng.of(2).fold("colours"))
+    assert len({tuple(row) for row in order.tolist()}) > 6
+    names = ("red", "green", "blue", "purple", "yellow", "grey")
+    for number in range(12):
+        words = maze.spec.decode_mission(plain.mission[number].tolist()).split()
+        turned = [names[order[number, names.index(word)]] if word in names else word for word in words]
+        assert maze.spec.decode_mission(painted.mission[number].tolist()).split() == turned
+        old, new = plain.map[number], painted.map[number]
+        things = old[..., 0] >= 4
+        assert torch.equal(new[~things], old[~things])  # walls and floors stay
+        assert torch.equal(new[things][:, 1].long(), order[number][old[things][:, 1].long()])
+        assert torch.equal(new[..., [0, 2]], old[..., [0, 2]])
+    carried = torch.tensor([[1, 0], [5, 2]])
+    assert windows.painter.features(carried, order[:2]).tolist() == [[1, 0], [5, int(order[1, 2])]]
+    assert torch.equal(painted.x_1["states"], plain.x_1["states"])
+
+
 def test_a_trail_is_the_set_of_states_visited_before(maze):
     windows = Windows(maze.spec, maze.episodes, horizon=6, trail=True)
     batch = windows.draw(32, Rng.of(1), per_map=4, augment=False)

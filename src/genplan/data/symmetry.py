@@ -1,4 +1,6 @@
-"""The eight symmetries of the square: a demonstration, turned or reflected, is a demonstration of the turned maze.
+"""Symmetries: a demonstration that is turned, reflected or painted in other colours is a demonstration as well.
+
+There are eight symmetries of the square, and as many of the palette as its colours have orders.
 
 Everything is a table, so that augmenting a batch is a handful of gathers. Symmetry g = 4 · mirrored + turns: first
 reflect left to right, then turn by 90° clockwise `turns` times. Headings turn along; under a reflection, left and right
@@ -13,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genplan.data.tokens import PlanSpec
+from genplan.data.tokens import Palette, PlanSpec
+from genplan.flow import Rng
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,45 @@ class Symmetries:
     def _only_identity(spec: PlanSpec) -> Symmetries:
         sizes = (spec.num_cells, spec.num_cells, spec.num_states, spec.num_actions, len(spec.words))
         return Symmetries(*(torch.arange(max(size, 1))[None] for size in sizes))
+
+
+class Painter:
+    """Exchanges colours in maps, features and missions, all at once."""
+
+    def __init__(self, spec: PlanSpec, palette: Palette) -> None:
+        self.palette = palette
+        self.words = torch.tensor([spec.words.index(word) for word in palette.words]) if spec.words else None
+        self.has_colour = torch.zeros(max(spec.map_channels[0], max(palette.kinds) + 1), dtype=torch.bool)
+        self.has_colour[list(palette.kinds)] = True
+        self.num_words = len(spec.words)
+
+    def orders(self, number: int, rng: Rng) -> Tensor:
+        """A new order of the colours for each of `number` maps: old colour -> new colour, [M, colours]."""
+        return rng.uniform((number, len(self.palette.words))).argsort(-1)
+
+    def maps(self, maps: Tensor, order: Tensor) -> Tensor:
+        """uint8 [M, W, H, C]"""
+        old = maps[..., self.palette.channel].long()
+        new = order.gather(1, old.flatten(1)).reshape(old.shape)
+        painted = maps.clone()
+        kinds = self.has_colour[maps[..., 0].long()]
+        painted[..., self.palette.channel] = torch.where(kinds, new, old).to(maps.dtype)
+        return painted
+
+    def features(self, features: Tensor, order: Tensor) -> Tensor:
+        """int64 [B, F], with an order [B, colours] for each."""
+        place = self.palette.feature
+        if place is None:
+            return features
+        new = order.gather(1, features[:, place : place + 1]).squeeze(1)
+        painted = features.clone()
+        painted[:, place] = torch.where(self.has_colour[features[:, place - 1]], new, features[:, place])
+        return painted
+
+    def missions(self, missions: Tensor, order: Tensor) -> Tensor:
+        """int64 [M, L]"""
+        if self.words is None:
+            return missions
+        table = torch.arange(self.num_words).repeat(len(order), 1)
+        table[:, self.words] = self.words[order]
+        return table.gather(1, missions)

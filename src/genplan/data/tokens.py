@@ -24,6 +24,20 @@ BABYAI_WORDS: tuple[str, ...] = (
 
 
 @dataclass(frozen=True)
+class Palette:
+    """Colours that could as well be others: exchanged everywhere at once, nothing changes but names."""
+
+    words: tuple[str, ...]  # words[i] names colour i
+    channel: int  # of the map, where colours stand
+    feature: int | None = None  # where the colour of what is carried stands
+    kinds: tuple[int, ...] = ()  # values of the first channel (and the feature before) that the colours belong to
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "kinds", tuple(self.kinds))
+
+
+@dataclass(frozen=True)
 class PlanSpec:
     """What a plan is made of, and what a planner is told when it makes one.
 
@@ -45,11 +59,14 @@ class PlanSpec:
     # How actions, by number, change under a reflection of the map (left and right turns swap); none: no symmetries.
     mirrored_actions: tuple[int, ...] = ()
     mirrored_words: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    palette: Palette | None = dataclasses.field(default=None, compare=False)  # for training; no weights depend on it
 
     def __post_init__(self) -> None:
         for name in ("map_shape", "map_channels", "features", "words", "mirrored_actions"):
             value = getattr(self, name)
             object.__setattr__(self, name, value if value is None else tuple(value))
+        if isinstance(self.palette, Mapping):  # from JSON
+            object.__setattr__(self, "palette", Palette(**self.palette))
         for name, least in (("num_actions", 2), ("num_states", 2), ("num_goals", 0), ("num_headings", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"PlanSpec: {name} is {getattr(self, name)}, expected at least {least}")
@@ -87,6 +104,8 @@ class PlanSpec:
             max_words=32,
             mirrored_actions=(1, 0, 2, 3, 4, 5),
             mirrored_words={"left": "right", "right": "left"},
+            # Walls are always grey and floors have no colour: doors, keys, balls and boxes do.
+            palette=Palette(("red", "green", "blue", "purple", "yellow", "grey"), 1, 1, (4, 5, 6, 7)),
         )
 
     @property

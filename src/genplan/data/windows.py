@@ -10,7 +10,7 @@ leaves every window's own chance uniform.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genplan.data.symmetry import Symmetries
+from genplan.data.symmetry import Painter, Symmetries
 from genplan.data.tokens import PlanSpec
 from genplan.errors import DataError
 from genplan.flow import Rng
@@ -89,6 +89,7 @@ class Windows:
             raise DataError("windows of 0 episodes, expected at least 1")
         self.spec, self.horizon, self.context = spec, horizon, context
         self.symmetries = Symmetries.of(spec)
+        self.painter = None if spec.palette is None or spec.map_shape is None else Painter(spec, spec.palette)
         lengths = np.array([len(episode) + 1 for episode in episodes])  # rows: one per state
         ends = np.cumsum(lengths)
         self.first = torch.from_numpy(np.repeat(ends - lengths, lengths))  # [N] first and last row of a row's episode
@@ -150,8 +151,12 @@ class Windows:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True) -> PlanBatch:
-        """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes."""
+    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True, recolour: bool = False) -> PlanBatch:
+        """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes.
+
+        augment   turn and reflect maps at random
+        recolour  paint maps, and what missions say of them, in other colours
+        """
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
         number = size // per_map
@@ -165,7 +170,16 @@ class Windows:
         symmetry = None
         if augment and len(self.symmetries) > 1:
             symmetry = rng.fold("symmetry").integers(len(self.symmetries), (number,))
-        return self.batch(rows.reshape(-1), kinds, torch.arange(number).repeat_interleave(per_map), symmetry)
+        batch = self.batch(rows.reshape(-1), kinds, torch.arange(number).repeat_interleave(per_map), symmetry)
+        if not recolour or self.painter is None:
+            return batch
+        order = self.painter.orders(number, rng.fold("colours"))
+        return replace(
+            batch,
+            map=None if batch.map is None else self.painter.maps(batch.map, order),
+            mission=None if batch.mission is None else self.painter.missions(batch.mission, order),
+            features=None if batch.features is None else self.painter.features(batch.features, order[batch.map_row]),
+        )
 
     def batch(self, rows: Tensor, kinds: Tensor, map_row: Tensor, symmetry: Tensor | None = None) -> PlanBatch:
         """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M]."""
@@ -227,9 +241,9 @@ class Mixture:
     def __init__(self, worlds: Sequence[Windows]) -> None:
         self.worlds = worlds
 
-    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True) -> PlanBatch:
+    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True, recolour: bool = False) -> PlanBatch:
         world = int(rng.fold("world").integers(len(self.worlds)))
-        return self.worlds[world].draw(size, rng, per_map, augment)
+        return self.worlds[world].draw(size, rng, per_map, augment, recolour)
 
 
 class Trails:
