@@ -17,6 +17,7 @@ from genplan.config import TrainConfig
 from genplan.errors import UserError
 from genplan.evaluate import evaluate, wilson
 from genplan.judge import record
+from genplan.planners.learned import Learned
 from genplan.planners.names import resolve
 from genplan.show import progress, training_progress
 from genplan.tasks.table import TEST_SEEDS
@@ -56,7 +57,7 @@ def export(console: Console, folder: Path, out: Path, options: Mapping[str, Any]
         "commit": config["commit"],
         "weights": checkpoint.digest(half)[:16],
         "parameters": sum(tensor.numel() for tensor in half.values()),
-        "results": {key: value for key, value in results.items() if key != "rows"},
+        "results": results,
     }
     checkpoint.write_json(out / "card.json", card)
     console.print(f"{out}: {(out / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
@@ -87,13 +88,27 @@ def reproduce(console: Console, name: str, out: Path) -> bool:
 
 
 def _judge(console: Console, folder: Path) -> dict[str, Any]:
+    """What a planner scores on the test seeds; of one that learnt in several worlds, means and each of them."""
     planner, config = runs.load(folder)
-    task = tasks.get(config["task"])
+    names = tasks.worlds_of(config["task"])
+    found = {name: _judge_in(console, planner, config, name, folder.name) for name in names}
+    if len(found) == 1:
+        return found[names[0]]
+    means = {
+        key: sum(result[key] for result in found.values()) / len(found)
+        for key in ("success", "spl", "mean_steps", "stall")
+    }
+    return {**means, "episodes": sum(result["episodes"] for result in found.values()), "worlds": found}
+
+
+def _judge_in(console: Console, planner: Learned, config: Mapping[str, Any], world: str, name: str) -> dict[str, Any]:
+    task = tasks.get(world)
     execute = planner.config.execute
     walk = resolve("walk:demos" if task.name in tasks.WORLDS else "walk:uniform", task)
     with progress(console, f"{config['method']} on {task.name}", 3 * len(TEST_SEEDS), "episodes") as tick:
-        found = evaluate(planner, task, TEST_SEEDS, walk=walk, execute=execute, tick=tick)
-    return record(str(folder.name), task, TEST_SEEDS, execute, config, found)
+        found = evaluate(planner.on(task.spec), task, TEST_SEEDS, walk=walk, execute=execute, tick=tick)
+    result = record(name, task, TEST_SEEDS, execute, config, found)
+    return {key: value for key, value in result.items() if key != "rows"}
 
 
 def _compare(console: Console, name: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
