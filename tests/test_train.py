@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 import genplan
-from genplan import checkpoint, draw, export, runs, tasks
+from genplan import checkpoint, draw, export, judge, runs, tasks
 from genplan.checkpoint import CheckpointError
 from genplan.config import GenPlanConfig, TrainConfig
 from genplan.data.demos import Recipe, collect
@@ -280,3 +280,26 @@ def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, m
     with pytest.raises(UserError, match="there is no planner 'pretrained:Nowhere'"):
         genplan.load("pretrained:Nowhere")
     assert resolve(str(finished), task).config.horizon == 5
+
+
+def test_one_planner_learns_in_worlds_of_different_size_and_number_of_goals(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    names = ("KeyCorridorS3R3", "LocS10N10G2")
+    recipes = [Recipe(name, 8) for name in names]
+    for recipe in recipes:
+        collect(recipe, workers=1)
+    config = GenPlanConfig(width=32, layers=2, passes=2, iterations=2, context=0, trail=True)
+    training = TrainConfig(steps=6, batch=8, per_map=4, recolour=True)
+    with pytest.raises(UserError, match="1 datasets for 2 tasks"):
+        runs.begin(tmp_path / "run", "+".join(names), config, training, recipes[0].name)
+    joined = "+".join(recipe.name for recipe in recipes)
+    run = runs.begin(tmp_path / "run", "+".join(names), config, training, joined)
+    run.fit()
+    planner, config_read = runs.load(tmp_path / "run")
+    assert planner.spec.num_goals == 2
+    assert config_read["dataset"]["episodes"] == 16
+    for name in names:
+        task = dataclasses.replace(tasks.get(name), max_steps=3)
+        assert len(rollout(planner.on(task.spec), task, [2000])) == 1
+    with pytest.raises(UserError, match="learnt in several worlds"):
+        judge.find(str(tmp_path / "run"), None, {})
