@@ -179,7 +179,7 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
     "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
     "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
-    "DoorsOrder": (TRAIL, {"steps": 5000, "recolour": True}),
+    "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
