@@ -293,8 +293,13 @@ def _trained(cell: Cell, row: Row, folder: Path, tell: Callable[[float], None]) 
         run.fit(lambda now: tell(0.9 * now.step / now.steps))
         minutes = run.seconds / 60
     loaded, config = runs.load(place)
-    return loaded, {"cpu_minutes": round(minutes, 2), "steps": training.steps, "dataset": config["dataset"],
-                    "commit": config["commit"]}  # fmt: skip
+    return loaded, {
+        "hash": cell.training_hash,
+        "cpu_minutes": round(minutes, 2),
+        "steps": training.steps,
+        "dataset": config["dataset"],
+        "commit": config["commit"],
+    }
 
 
 # --- many cells ------------------------------------------------------------------------------------------------------

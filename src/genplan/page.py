@@ -17,12 +17,13 @@ STYLE = """
   :root { --ink: #ececf0; --paper: #16161a; --line: #3a3a42; --soft: #a0a0aa; --mark: #56b4e9; }
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; }
 h1 { font-size: 1.6rem; }
 h2 { font-size: 1.15rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; }
-td, th { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td, th { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td, th[scope=row] { vertical-align: top; }
 td:first-child, th:first-child { text-align: left; }
 th[scope=row] { position: sticky; left: 0; background: var(--paper); font-weight: 500; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.2rem; }

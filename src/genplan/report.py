@@ -73,7 +73,7 @@ def benchmark_page(results: Path, out: Path) -> Path:
 
 
 def _extent(board: Board) -> str:
-    trained = {line["config_hash"]: line["training"]["cpu_minutes"] for line in board.lines if line["training"]}
+    trained = {line["training"]["hash"]: line["training"]["cpu_minutes"] for line in board.lines if line["training"]}
     days = sorted(line["when"][:10] for line in board.lines)
     hours = sum(trained.values()) / 60
     return f"<p>{len(board.newest)} cells, measured {days[0]} to {days[-1]}; {hours:.1f} CPU-hours of training.</p>"
