@@ -21,7 +21,8 @@ def line(cell, success, steps=10, minutes=1.0):
         "demonstrations": cell.demonstrations if cell.is_trained else None,
         "preset": cell.preset if cell.is_trained else None,
         "config_hash": cell.config_hash, "config": cell.config(), "commit": "abc", "when": "2026-01-02T03:04:05Z",
-        "training": {"hash": cell.config_hash, "cpu_minutes": minutes, "steps": 5} if cell.is_trained else {}, "seconds": 2.0,
+        "training": {"hash": cell.config_hash, "cpu_minutes": minutes, "steps": 5} if cell.is_trained else {},
+        "seconds": 2.0,
         "planner_seconds": 1.0, "cpu_seconds": 2.0, "plans": 10, "first_seed": 1234, "success": success,
         "steps": [steps] * number, "stalled": [0] * number,
     }  # fmt: skip
