@@ -15,6 +15,7 @@ from genplan.data import demos, episodes
 from genplan.data.demos import Recipe, collect
 from genplan.errors import DataError, UserError
 from genplan.planners.names import resolve
+from genplan.workers import only_one
 
 
 def test_minari_reads_what_was_written(maze):
@@ -88,7 +89,7 @@ def test_only_one_process_collects(tmp_path, monkeypatch):
     shards = tmp_path / ".genplan-collecting" / recipe.name.replace("/", "--")
     shards.mkdir(parents=True)
     with (
-        demos._only_one(shards / "lock", "x"),
+        only_one(shards / "lock", "x"),
         pytest.raises(UserError, match="being collected by another process"),
     ):
         collect(recipe, workers=1)
