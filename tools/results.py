@@ -16,7 +16,7 @@ from genplan.tasks.table import ROWS, TEST_SEEDS
 DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# Results
 
-All rows of the paper's TP and IC tables, solved by the planners that come with genplan: `default` preset, 1,000
+Rows of the paper's TP and IC tables, solved by the planners that come with genplan: `default` preset, 1,000
 demonstrations of the stock bot each, judged on the test seeds 1234–1483 (250 episodes) within the paper's step limits.
 This file is written by `python tools/results.py` from the cards that `genplan export` wrote; `genplan eval
 pretrained:ROW` measures a line again, and `genplan reproduce pretrained:ROW` trains it again.
