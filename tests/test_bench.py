@@ -46,6 +46,9 @@ def test_rows_of_one_training_share_it():
     assert one.config_hash != other.config_hash
     assert one.training()[0].entropy_bound == 0.7
     assert other.options() == {"iterations": 40}
+    assert Cell("GenPlan-U", "MazeS4G1", preset="paper").training()[0].source == "uniform"
+    with pytest.raises(UserError, match="GenPlan-M and GenPlan-U, found BC"):
+        Cell("BC", "MazeS4G1", preset="paper").training()
     assert Cell("BC", "KeyCorridorS3R3").training()[1].steps == 25_750  # 40 minutes
     assert Cell("GenPlan-U", "DoorsOrder").training()[1].steps == 3_750  # 15
 
@@ -119,7 +122,7 @@ def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path / "data")}
     command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", "--planner", "mine.py:Forward",
-               "--methods", "bot", "BC", "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
+               "--methods", "bot", "BC", "GenPlan-M", "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     while first.poll() is None and not (tmp_path / "cells.jsonl").exists():
         time.sleep(0.1)
@@ -128,10 +131,10 @@ def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(text) for text in (tmp_path / "cells.jsonl").read_text().splitlines()]
-    assert sorted(one["method"] for one in lines) == ["BC", "bot", "mine.py:Forward"]
+    assert sorted(one["method"] for one in lines) == ["BC", "GenPlan-M", "bot", "mine.py:Forward"]
     assert all(len(one["success"]) == 4 for one in lines)
     again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "3 cells, 3 of them in cells.jsonl" in again.stdout
+    assert "4 cells, 4 of them in cells.jsonl" in again.stdout
     page = [sys.executable, "-m", "genplan", "report", "--results", "cells.jsonl", "--out", "page.html"]
     subprocess.run(page, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert "mine.py:Forward" in (tmp_path / "page.html").read_text()

@@ -288,7 +288,8 @@ def _trained(cell: Cell, row: Row, folder: Path, tell: Callable[[float], None]) 
             run = runs.resume(place)
         else:
             recipe = Recipe(row.trained_on, cell.demonstrations)
-            collect(recipe, workers=1)
+            with only_one(folder / f"{recipe.name.replace('/', '-')}.lock", recipe.name, wait=True):
+                collect(recipe, workers=1)  # cells of one world may begin together
             run = runs.begin(place, row.trained_on, planner, training, recipe.name)
         run.fit(lambda now: tell(0.9 * now.step / now.steps))
         minutes = run.seconds / 60

@@ -203,10 +203,12 @@ def settings(
     world: str | None = None, preset: PresetName = "default", method: MethodName = "GenPlan-M"
 ) -> tuple[PlannerConfig, TrainConfig]:
     """The settings of a world of the table, in one of the presets; of any other task, if `world` is None."""
-    if preset == "paper":
-        return _paper_settings(world)
-    planner, training = OF_WORLDS.get(world or "", ({}, {}))
     known = METHODS[method]
+    if preset == "paper":
+        if not isinstance(known, GenPlanConfig):
+            raise UserError(f"the preset 'paper' is of GenPlan-M and GenPlan-U, found {method}")
+        return _paper_settings(world, known.source)
+    planner, training = OF_WORLDS.get(world or "", ({}, {}))
     if isinstance(known, BCConfig | DTConfig):  # these remember in a way of their own
         planner = {name: value for name, value in planner.items() if name not in TRAIL}
     return replace(known, **planner), TrainConfig(**training)
@@ -224,13 +226,13 @@ def method_of(planner: PlannerConfig) -> MethodName:
     return "LEAP-noGC" if not planner.goals else "LEAP-H" if planner.entropy_bound else "LEAP"
 
 
-def _paper_settings(world: str | None) -> tuple[GenPlanConfig, TrainConfig]:
+def _paper_settings(world: str | None, source: SourceName) -> tuple[GenPlanConfig, TrainConfig]:
     """The paper's hyper-parameter tables, Algorithms 1 and 2 to the letter, whole plans executed."""
     from genplan.tasks.table import ROWS  # not above: it brings Gymnasium along
 
     row = next((row for row in ROWS.values() if row.trained_on == world), ROWS["MazeS4G1"])
     planner = GenPlanConfig(
-        preset="paper", horizon=row.horizon,
+        source=source, preset="paper", horizon=row.horizon,
         context=row.context - 1,  # ours counts past steps, the paper's the current one too
         width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, entropy_bound=row.entropy,
         execute=row.horizon, iterations=row.iterations, order="random", goals_first=False, temperature=1.0,

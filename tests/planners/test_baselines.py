@@ -155,6 +155,10 @@ def test_the_simulator_tells_keys_then_doors_then_targets():
     assert len(two.goals(env)) == 2
     env.unwrapped.instrs.a_done = "success"
     assert len(two.goals(env)) == 1
+    level = env.unwrapped
+    for x, y in list(level.instrs.instr_b.desc.obj_poss):  # picked up: then it is where the agent is
+        level.grid.set(x, y, None)
+    assert two.goals(env) == [two.spec.cell(*level.agent_pos)]
 
 
 def test_a_sequence_reader_has_no_trail():

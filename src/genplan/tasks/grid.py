@@ -179,7 +179,8 @@ def goals(env: Any) -> list[int]:
     reached = []
     for part in wanted:
         part.desc.find_matching_objs(level)
-        reached.append(nearest(tuple(place) for place in part.desc.obj_poss))
+        # What is nowhere on the map is in the agent's hands.
+        reached.append(nearest(tuple(place) for place in part.desc.obj_poss) or [spec.cell(*level.agent_pos)])
     if isinstance(instruction, AndInstr):  # in any order: the nearest first
         reached.sort(key=lambda cells: [int(np.abs(np.array(spec.position(cell)) - agent).sum()) for cell in cells])
     way = []
