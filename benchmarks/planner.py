@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+import genplan
 from genplan import tasks
 from genplan.config import GenPlanConfig
 from genplan.data.demos import collect_episode
@@ -71,16 +72,27 @@ def training(per_map: int) -> None:
     print(f"training step, batch 64, H 10, {per_map} windows per map: {cpu:.3f} CPU-s (bar 0.15) · {rate:.0f} GFLOP/s")
 
 
+def planner_of(world: str, iterations: int, horizon: int) -> GenPlan:
+    """The shipped planner, as a learnt map is done sooner than an unlearnt one; an untrained one of another horizon."""
+    if horizon != 10:
+        return GenPlan(tasks.get(world).spec, GenPlanConfig(iterations=iterations, horizon=horizon)).eval()
+    shipped = genplan.load(f"pretrained:{world}").planner.with_options(iterations=iterations)
+    assert isinstance(shipped, GenPlan)
+    return shipped
+
+
 def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "MazeS4G1", anew: bool = False) -> float:
     """Wall seconds of one batch of plans: the first of their episodes if `anew`, else later ones on the same maps."""
-    task = tasks.get(world)
-    planner = GenPlan(task.spec, GenPlanConfig(iterations=iterations, horizon=horizon)).eval()
-    envs = EnvBatch(task, range(2000, 2000 + batch))
-    seen, rows = envs.observations(), torch.arange(batch)
-    memory = planner.observe(planner.start(seen), torch.zeros_like(rows), seen, rows)
+    planner = planner_of(world, iterations, horizon)
+    firsts = range(2000, 2000 + max(64, batch), batch)  # at least 64 different maps, as they differ in what they cost
+    seens = [EnvBatch(tasks.get(world), range(first, first + batch)).observations() for first in firsts]
+    rows = torch.arange(batch)
+    memories = [planner.observe(planner.start(seen), torch.zeros_like(rows), seen, rows) for seen in seens]
 
     def plan(number: int) -> None:
-        planner.plan(seen, planner.start(seen) if anew else memory, Rng.of(number, rows), rows)
+        place = number % len(seens)
+        memory = planner.start(seens[place]) if anew else memories[place]
+        planner.plan(seens[place], memory, Rng.of(number, rows), rows)
 
     repeats = max(3, min(200, 2500 // batch))  # seconds each: the machine's moods last for tenths of a second
     wall, _ = median(plan, repeats)

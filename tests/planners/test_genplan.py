@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import genplan
 from genplan import tasks
 from genplan.config import GenPlanConfig, settings
 from genplan.data.tokens import PlanSpec
@@ -130,6 +131,28 @@ def test_rows_do_not_meet_and_windows_share_maps(room, preset, trail):
             logits = one({name: x[row][None] for name, x in x_t.items()}, t[row][None])
             for name in logits:
                 assert torch.allclose(logits[name][0], together[name][row], atol=1e-4)
+
+
+def test_a_learnt_map_settles_before_its_last_pass_and_none_waits_for_another():
+    model = genplan.load("pretrained:MazeS4G1").planner
+    seen = EnvBatch(tasks.get("MazeS4G1"), range(2000, 2016)).observations()
+    encoder, passed = model.encoder.map, []
+    spread_once = encoder.spread_once
+
+    def spy(state, gain, offset):
+        passed.append(len(state))
+        return spread_once(state, gain, offset)
+
+    encoder.spread_once = spy
+    with torch.inference_mode():
+        words = model.encoder.mission(seen.mission)
+        together = encoder(seen.map, words)
+        assert sum(passed) < 0.75 * encoder.passes * 16  # most of the maps were done early
+        alone = encoder(seen.map[3:4], words[3:4])
+        assert torch.allclose(alone[0], together[3], atol=1e-4)
+        encoder.SETTLED = 0.0  # never: all passes for all maps
+        thorough = encoder(seen.map, words)
+    assert 0 < (thorough - together).pow(2).mean().sqrt() < 0.05 * thorough.pow(2).mean().sqrt()
 
 
 def test_a_map_is_encoded_once_while_it_stays_the_same(room):

@@ -44,8 +44,12 @@ class MapEncoder(nn.Module):
 
     Each pass spreads what a cell knows by one step, so that distances can form. The grid's size is not in the weights.
     While learning, the number of passes is drawn anew every time, from a third of `passes` up: what is learnt is then a
-    pass that makes progress from anywhere, and the longest paths do not depend on the very last one.
+    pass that makes progress from anywhere, and the longest paths do not depend on the very last one. Such passes settle
+    on a state that further ones leave alone; once learnt, a map is done as soon as it has: half of the passes, mostly.
     """
+
+    SETTLED = 0.1  # a pass that changes no feature of any cell by more leaves plans as they are (docs/log.md)
+    GLANCE = 2  # passes between looks at how much has changed
 
     places: Tensor  # what a channel counts in the number of a cell's kind
 
@@ -74,16 +78,38 @@ class MapEncoder(nn.Module):
         # Which cell does the mission mean?
         image = image + self.mix(functional.relu(torch.addcmul(shift, image, 1 + scale), inplace=True))
         state, gain, offset = image, 1 + gain, bias + self.keep(image)
-        passes = self.passes
         if self.training:
-            passes = int(torch.randint(-(-passes // 3), passes + 1, ()))
-        # Calling modules would cost a small map as much as the arithmetic does.
-        spread, update, norm = ((module.weight, module.bias) for module in (self.spread, self.update, self.norm))
-        for _ in range(passes):
-            change = torch.addcmul(offset, torch.conv2d(state, *spread, padding=1), gain).relu_()
-            state = torch.group_norm(torch.conv2d(change, *update).add_(state), 1, norm[0], norm[1])
+            for _ in range(int(torch.randint(-(-self.passes // 3), self.passes + 1, ()))):
+                state = self.spread_once(state, gain, offset)
+        else:
+            state = self.settle(state, gain, offset)
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
         return features
+
+    def spread_once(self, state: Tensor, gain: Tensor, offset: Tensor) -> Tensor:
+        # Calling modules would cost a small map as much as the arithmetic does.
+        spread, update, norm = self.spread, self.update, self.norm
+        change = torch.addcmul(offset, torch.conv2d(state, spread.weight, spread.bias, padding=1), gain).relu_()
+        state = torch.conv2d(change, update.weight, update.bias).add_(state)
+        return torch.group_norm(state, 1, norm.weight, norm.bias)
+
+    def settle(self, state: Tensor, gain: Tensor, offset: Tensor) -> Tensor:
+        """Pass after pass, at most `passes`, over the maps that still change: none waits for another."""
+        settled, rows = torch.empty_like(state), torch.arange(len(state), device=state.device)
+        for number in range(1, self.passes + 1):
+            before, state = state, self.spread_once(state, gain, offset)
+            if number % self.GLANCE and number < self.passes:
+                continue
+            moving = (state - before).abs_().flatten(1).amax(1) > self.SETTLED
+            if number == self.passes:
+                moving.zero_()
+            if moving.all():
+                continue
+            settled[rows[~moving]] = state[~moving]
+            rows, state, gain, offset = (part[moving] for part in (rows, state, gain, offset))
+            if not len(rows):
+                break
+        return settled
 
     def kind(self, maps: Tensor) -> Tensor:
         """The channels of a cell as one number."""
