@@ -89,8 +89,9 @@ class Layer(nn.Module):
         asked, inner = torch.split(linear(torch.layer_norm(x, (width,), *between), *into), [width, 4 * width], -1)
         asked = asked.reshape(around[0].shape[0], -1, self.heads, width // self.heads).transpose(1, 2)
         seen = functional.scaled_dot_product_attention(asked, *around, attn_mask=hidden, dropout_p=drop)
-        parts = [seen.transpose(1, 2).reshape(batch, length, width), functional.gelu(inner)]
-        change = linear(torch.cat(parts, -1), *out)
+        of_seen, of_inner = torch.split(out[0], [width, 4 * width], 1)  # one product of both, without joining them
+        change = linear(seen.transpose(1, 2).reshape(batch * length, width), of_seen, out[1])
+        change = change.addmm(functional.gelu(inner).flatten(0, 1), of_inner.t()).view_as(x)
         return x + (functional.dropout(change, drop) if drop else change)
 
 
@@ -107,7 +108,7 @@ class Denoiser(nn.Module):
         trail: bool = False,
     ) -> None:
         super().__init__()
-        self.spec, self.width, self.heads, self.num_layers = spec, width, heads, layers
+        self.spec, self.width, self.heads = spec, width, heads
         self.place = self.pointer = None
         goals, headings = spec.num_goals, spec.num_headings
         if spec.map_shape is not None:
@@ -179,21 +180,22 @@ class Denoiser(nn.Module):
                 hidden = hidden.repeat_interleave(known.base.shape[1], 0)  # for every step of the plan
                 known = known._replace(hidden=hidden.reshape(len(around), 1, -1, hidden.shape[1]))
             around = torch.cat([around, trail + self.remember(trail)], 1)
-        known = known._replace(around=self.keys_and_values(self.look_around(around)))
+        known = known._replace(around=self.keys_and_values(self.look_around, around))
         if self.look_back is None or not bool(past.valid.any()):  # no past, nothing to look back at
             return known
         tokens = self.tokens(past.states, past.actions, None, known) + self.step.weight[:before]
-        known = known._replace(past=self.keys_and_values(self.look_back(tokens)))
+        known = known._replace(past=self.keys_and_values(self.look_back, tokens))
         if bool(past.valid.all()):
             return known
         mask = torch.zeros(batch, before + known.base.shape[1], device=tokens.device, dtype=tokens.dtype)
         mask[:, :before].masked_fill_(~past.valid, -torch.inf)
         return known._replace(mask=mask[:, None, None, :])
 
-    def keys_and_values(self, tokens: Tensor) -> list[Pair]:
-        """[B, N, layers · 2 · D] -> per layer [B, heads, N, D / heads]"""
-        shape = (*tokens.shape[:2], 2 * self.num_layers, self.heads, self.width // self.heads)
-        parts = tokens.reshape(shape).permute(2, 0, 3, 1, 4).contiguous().unbind()
+    def keys_and_values(self, look: nn.Linear, tokens: Tensor) -> list[Pair]:
+        """[B, N, D] -> per layer [B, heads, N, D / heads]; a product each, so that none needs to be copied."""
+        pairs = zip(torch.split(look.weight, self.width), torch.split(look.bias, self.width), strict=True)
+        shape = (*tokens.shape[:2], self.heads, self.width // self.heads)
+        parts = [linear(tokens, *pair).reshape(shape).transpose(1, 2) for pair in pairs]
         return list(zip(parts[::2], parts[1::2], strict=True))
 
     def places(self, context: Context, batch: int, per_map: int) -> tuple[Tensor, Tensor]:

@@ -95,21 +95,23 @@ class MapEncoder(nn.Module):
 
     def settle(self, state: Tensor, gain: Tensor, offset: Tensor) -> Tensor:
         """Pass after pass, at most `passes`, over the maps that still change: none waits for another."""
-        settled, rows = torch.empty_like(state), torch.arange(len(state), device=state.device)
+        rows = torch.arange(len(state), device=state.device)
+        done: list[tuple[Tensor, Tensor]] = []
         for number in range(1, self.passes + 1):
             before, state = state, self.spread_once(state, gain, offset)
-            if number % self.GLANCE and number < self.passes:
+            if number % self.GLANCE or number < self.passes // 4:  # nothing has settled so soon
                 continue
             moving = (state - before).abs_().flatten(1).amax(1) > self.SETTLED
-            if number == self.passes:
-                moving.zero_()
-            if moving.all():
-                continue
-            settled[rows[~moving]] = state[~moving]
-            rows, state, gain, offset = (part[moving] for part in (rows, state, gain, offset))
-            if not len(rows):
+            still = int(moving.sum())
+            if not still:
                 break
-        return settled
+            if still < len(rows):
+                done.append((rows[~moving], state[~moving]))
+                rows, state, gain, offset = (part[moving] for part in (rows, state, gain, offset))
+        if not done:
+            return state
+        order, states = (torch.cat(parts) for parts in zip(*done, (rows, state), strict=True))
+        return states[order.argsort()]
 
     def kind(self, maps: Tensor) -> Tensor:
         """The channels of a cell as one number."""
