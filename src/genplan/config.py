@@ -139,6 +139,7 @@ class TrainConfig:
     clip: float = 1.0
     average: float = 0.999  # decay of the averaged weights
     augment: bool = True  # turn and reflect maps
+    direct: bool = False  # learn nothing from ways that the demonstrator came back from
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256

@@ -185,7 +185,8 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
     for task, data in lessons:
         spec = planner.on(task.spec).spec
         for part, chosen in zip(parts, held_out(data.episodes), strict=True):
-            part.append(Windows(spec, chosen, settings.horizon, settings.context, settings.goal_kinds, settings.trail))
+            memory = (settings.horizon, settings.context, settings.goal_kinds, settings.trail)
+            part.append(Windows(spec, chosen, *memory, direct=training.direct))
 
     def play(trained: torch.nn.Module, number: int) -> dict[str, float]:
         assert isinstance(trained, Learned)

@@ -173,6 +173,29 @@ def test_what_was_tried_is_forgotten_when_something_changes():
     assert turned.past.tried[0].tolist() == [0, 2, 0, 0, 0, 0]  # left and right swap
 
 
+def test_ways_into_dead_ends_are_not_learnt_and_ways_out_are():
+    spec = PlanSpec(num_actions=2, num_states=9)
+    states = np.array([0, 1, 1, 2, 3, 2, 1, 4, 5])  # from 1 into the dead end 2, 3 and back to 1
+    episode = Episode(states, np.arange(8) % 2)
+    windows = Windows(spec, [episode], 3, direct=True)
+    assert windows.worth.tolist() == [True, False, False, False, True, True, True, True, True]
+    assert windows.starts.tolist() == [0, 4, 5, 6, 7]
+    batch = windows.batch(torch.tensor([0, 4]), torch.tensor([0]), torch.tensor([0, 0]))
+    assert batch.valid["actions"].tolist() == [
+        [True, False, False],
+        [True, True, True],
+    ]  # it ends where the detour begins
+    assert batch.valid["states"].tolist() == [[True, True, False], [True, True, True]]
+    # Whoever fetches something there, or changes something, did not go in vain.
+    fetched = Episode(states, episode.actions, subgoals=(SubGoal(3, 3, "key"),))
+    assert Windows(spec, [fetched], 3, direct=True).worth.all()
+    features = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1])[:, None]
+    carried = Episode(states, episode.actions, features=features)
+    carrying = PlanSpec(num_actions=2, num_states=9, features=(2,))
+    assert Windows(carrying, [carried], 3, direct=True).worth.all()
+    assert Windows(spec, [episode], 3).worth is None
+
+
 def test_goals_are_what_is_left_to_reach():
     spec = PlanSpec.grid(4, 4, num_goals=2)
     subgoals = (SubGoal(1, 3, "key"), SubGoal(2, 5, "target"), SubGoal(4, 7, "target"))

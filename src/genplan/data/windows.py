@@ -9,6 +9,7 @@ leaves every window's own chance uniform.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -80,7 +81,9 @@ class Windows:
         context: int = 0,
         goal_kinds: Sequence[str] = TARGET,
         trail: bool = False,
+        direct: bool = False,
     ) -> None:
+        """direct  learn nothing from ways that the demonstrator came back from (see `_worth`)"""
         if horizon < 1:
             raise ValueError(f"horizon is {horizon}, expected at least 1")
         if context < 0:
@@ -104,12 +107,16 @@ class Windows:
                 np.concatenate([np.asarray(e.features) for e in episodes]).astype(np.int64)
             )
         self.starts = torch.nonzero(torch.arange(len(self.states)) < self.last).squeeze(-1)  # rows with an action
-        self._index_maps(episodes)
+        self.map_of = self._index_maps(episodes)
+        self.worth = self._worth(episodes) if direct else None
+        if self.worth is not None:
+            self.starts = self.starts[self.worth[self.starts]]
+        self._sort_starts()
         self.trails = Trails(self.states, self.first) if trail else None
         self.tried = self._tried() if trail else None
 
-    def _index_maps(self, episodes: Sequence[Episode]) -> None:
-        """Number the distinct (map, mission) pairs, and sort the starting rows by them."""
+    def _index_maps(self, episodes: Sequence[Episode]) -> Tensor:
+        """Number the distinct (map, mission) pairs: [N], which of them each row sees."""
         maps: list[NDArray[np.uint8]] = []
         missions: list[NDArray[np.int64]] = []
         rows: list[int] = []
@@ -124,14 +131,44 @@ class Windows:
                     if episode.maps is not None:
                         maps.append(episode.maps[step])
                 rows.append(seen[picture])
-        self.map_of = torch.tensor(rows)
         self.maps = torch.from_numpy(np.stack(maps)) if maps else None  # [K, W, H, C]
         self.missions = torch.from_numpy(np.stack(missions)) if self.spec.words else None  # [K, L]
+        return torch.tensor(rows)
+
+    def _sort_starts(self) -> None:
+        """By the map that they see, so that windows of one map can be drawn together."""
         order = torch.argsort(self.map_of[self.starts], stable=True)
         self.by_map = self.starts[order]
-        counts = torch.bincount(self.map_of[self.starts], minlength=len(missions))
-        self.group_size = counts
-        self.group_start = counts.cumsum(0) - counts
+        self.group_size = torch.bincount(self.map_of[self.starts], minlength=int(self.map_of[-1]) + 1)
+        self.group_start = self.group_size.cumsum(0) - self.group_size
+
+    def _worth(self, episodes: Sequence[Episode]) -> Tensor:
+        """bool [N]: whether what was done there brought the demonstrator anywhere.
+
+        Demonstrators who do not know the way look for it. When they come back to a place with nothing reached and
+        nothing changed meanwhile, the way between was a detour: its first half led into it, and only the second half,
+        which leads out, is worth learning.
+        """
+        reached = [
+            sum(goal.step < row for goal in episode.subgoals) for episode in episodes for row in range(len(episode) + 1)
+        ]
+        features = [()] * len(reached) if self.features is None else map(tuple, self.features.tolist())
+        around = list(zip(self.map_of.tolist(), features, reached, strict=True))
+        places = (self.states // self.spec.num_headings).tolist()
+        worth = np.ones(len(places), bool)
+        for _, rows in itertools.groupby(range(len(places)), around.__getitem__):
+            stretch = list(rows)
+            last = {places[row]: row for row in stretch}
+            row, end = stretch[0], stretch[-1]
+            while row < end:
+                back = last[places[row]]
+                if len(set(places[row : back + 1])) > 1:  # else it only stayed where it was
+                    out = (row + back + 1) // 2
+                    worth[row:out] = False
+                    row = out
+                else:
+                    row = back + 1
+        return torch.from_numpy(worth)
 
     def _tried(self) -> Tensor:
         """[N, actions]: how often each had been done before in a row's state, since the map or the features changed."""
@@ -187,6 +224,10 @@ class Windows:
         last, first = self.last[rows, None], self.first[rows, None]
         inside, acting = ahead <= last, ahead < last
         ahead = torch.minimum(ahead, last)
+        if self.worth is not None:  # a window ends where a dead end begins
+            good = self.worth[ahead].long().cumprod(1).bool()
+            inside[:, 1:] &= good[:, :-1]
+            acting &= good
         behind = rows[:, None] + torch.arange(-self.context, 0)
         past_valid = behind >= first
         behind = torch.maximum(behind, first)
