@@ -176,7 +176,7 @@ TRAIL = {"context": 0, "trail": True}
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": (TRAIL, {"steps": 7000, "recolour": True}),
-    "MazeS4G2": (TRAIL, {"steps": 9000, "recolour": True}),
+    "MazeS4G2": (TRAIL, {"steps": 15000, "recolour": True}),
     "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
     "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
     "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
