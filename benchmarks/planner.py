@@ -13,13 +13,15 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import genplan
 from genplan import tasks
-from genplan.config import GenPlanConfig
+from genplan.config import GenPlanConfig, settings
 from genplan.data.demos import collect_episode
 from genplan.data.windows import Windows
 from genplan.evaluate import rollout
@@ -72,18 +74,22 @@ def training(per_map: int) -> None:
     print(f"training step, batch 64, H 10, {per_map} windows per map: {cpu:.3f} CPU-s (bar 0.15) · {rate:.0f} GFLOP/s")
 
 
-def planner_of(world: str, iterations: int, horizon: int) -> GenPlan:
-    """The shipped planner, as a learnt map is done sooner than an unlearnt one; an untrained one of another horizon."""
-    if horizon != 10:
-        return GenPlan(tasks.get(world).spec, GenPlanConfig(iterations=iterations, horizon=horizon)).eval()
-    shipped = genplan.load(f"pretrained:{world}").planner.with_options(iterations=iterations)
-    assert isinstance(shipped, GenPlan)
-    return shipped
+def untrained(world: str, **options: Any) -> GenPlan:
+    """With the settings of its world, as it would be trained."""
+    config = settings(world)[0]
+    assert isinstance(config, GenPlanConfig)
+    return GenPlan(tasks.get(world).spec, replace(config, iterations=5, **options)).eval()
 
 
-def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "MazeS4G1", anew: bool = False) -> float:
+def shipped() -> GenPlan:
+    """The planner that users have: a learnt map settles sooner than an unlearnt one."""
+    planner = genplan.load("pretrained:MazeS4G1").planner.with_options(iterations=5)
+    assert isinstance(planner, GenPlan)
+    return planner
+
+
+def planning(planner: GenPlan, batch: int, world: str = "MazeS4G1", anew: bool = False) -> float:
     """Wall seconds of one batch of plans: the first of their episodes if `anew`, else later ones on the same maps."""
-    planner = planner_of(world, iterations, horizon)
     firsts = range(2000, 2000 + max(64, batch), batch)  # at least 64 different maps, as they differ in what they cost
     seens = [EnvBatch(tasks.get(world), range(first, first + batch)).observations() for first in firsts]
     rows = torch.arange(batch)
@@ -100,10 +106,9 @@ def planning(batch: int, iterations: int = 5, horizon: int = 10, world: str = "M
 
 
 def episodes(number: int = 250) -> None:
-    task = tasks.get("MazeS4G1")
-    planner = GenPlan(task.spec, GenPlanConfig(iterations=5, execute=10)).eval()
+    planner = untrained("MazeS4G1", execute=10)
     began, cpu = time.perf_counter(), time.process_time()
-    results = rollout(planner, task, range(2000, 2000 + number), execute=10)
+    results = rollout(planner, tasks.get("MazeS4G1"), range(2000, 2000 + number), execute=10)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     solved = sum(result.success for result in results)
     print(f"{number} untrained episodes ({solved} solved by chance): {wall:.1f} s, {cpu:.1f} CPU-s (bar 40)")
@@ -118,14 +123,14 @@ def sweep(path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
     horizons = (10, 20, 30)
-    axes[0].plot(horizons, [1e3 * planning(64, horizon=horizon) for horizon in horizons], "o-")
+    axes[0].plot(horizons, [1e3 * planning(untrained("MazeS4G1", horizon=horizon), 64) for horizon in horizons], "o-")
     axes[0].set(xlabel="horizon", ylabel="ms for 64 plans", title="10×10, 5 iterations", ylim=0)
     worlds = ("KeyCorridorS3R3", "BlockUnlock", "MazeS4G1", "DoorsOrder", "MazeS7G1")
     cells = [tasks.WORLDS[world].size ** 2 for world in worlds]
-    axes[1].plot(cells, [1e3 * planning(64, world=world) for world in worlds], "o-")
+    axes[1].plot(cells, [1e3 * planning(untrained(world), 64, world) for world in worlds], "o-")
     axes[1].set(xlabel="cells of the grid", title="horizon 10", ylim=0)
     batches = (1, 3, 10, 30, 100, 300, 1000)
-    axes[2].loglog(batches, [batch / planning(batch) for batch in batches], "o-")
+    axes[2].loglog(batches, [batch / planning(shipped(), batch) for batch in batches], "o-")
     axes[2].set(xlabel="batch", ylabel="plans per second", title="10×10, horizon 10")
     figure.savefig(path, dpi=100)
     print(f"{path} written")
@@ -151,14 +156,14 @@ if __name__ == "__main__":
     torch.set_num_threads(arguments.threads)
     for windows_per_map in (4, 8):
         training(windows_per_map)
-    first, later = (1e3 * planning(1, anew=anew) for anew in (True, False))
+    first, later = (1e3 * planning(shipped(), 1, anew=anew) for anew in (True, False))
     print(
         f"one plan, 5 iterations, batch 1: {later:.1f} ms (bar 12), {first:.1f} ms where the map is new "
         f"· {product_rate():.0f} GFLOP/CPU-s"
     )
     for threads in sorted({1, torch.get_num_threads(), os.cpu_count() or 1}):
         torch.set_num_threads(threads)
-        first, later = (250 / planning(250, anew=anew) for anew in (True, False))
+        first, later = (250 / planning(shipped(), 250, anew=anew) for anew in (True, False))
         print(
             f"batch 250, {threads} threads: {later:.0f} plans/s (bar 800), {first:.0f} where all maps are new "
             f"· {product_rate():.0f} GFLOP/CPU-s"

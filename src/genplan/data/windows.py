@@ -139,7 +139,7 @@ class Windows:
         """By the map that they see, so that windows of one map can be drawn together."""
         order = torch.argsort(self.map_of[self.starts], stable=True)
         self.by_map = self.starts[order]
-        self.group_size = torch.bincount(self.map_of[self.starts], minlength=int(self.map_of[-1]) + 1)
+        self.group_size = torch.bincount(self.map_of[self.starts], minlength=int(self.map_of.max()) + 1)
         self.group_start = self.group_size.cumsum(0) - self.group_size
 
     def _worth(self, episodes: Sequence[Episode]) -> Tensor:
