@@ -15,7 +15,8 @@ SourceName = Literal["mask", "uniform"]
 PresetName = Literal["default", "paper"]
 MethodName = Literal["GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H"]
 OrderName = Literal["random", "confidence", "margin", "near-to-far"]
-SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
+TrailTells = Literal["goals", "all"]
+SOURCES, PRESETS, ORDERS, TELLS = map(get_args, (SourceName, PresetName, OrderName, TrailTells))
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class PlannerConfig:
     heads: int = 4
     layers: int = 3
     passes: int = 24
+    positions: bool = True  # codes of a cell's place beside what the map shows there
     dropout: float = 0.0
     goal_kinds: tuple[str, ...] = ("target",)
     execute: int = 1
@@ -56,6 +58,7 @@ class GenPlanConfig(PlannerConfig):
 
     source: SourceName = "mask"
     preset: PresetName = "default"
+    trail_tells: TrailTells = "all"  # what a trail is for: every step of the way, or only where to go next
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
     noise_share: float = 0.125
     given_share: float = 0.2
@@ -65,13 +68,15 @@ class GenPlanConfig(PlannerConfig):
     order: OrderName = "confidence"
     goals_first: bool = True
     temperature: float = 0.5
+    aim: float = 0.0  # temperature of goals where a trail tells them: whoever wavers between two goals reaches neither
     top_p: float = 1.0
     eta: float = 0.0
     candidates: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (("source", SOURCES), ("preset", PRESETS), ("order", ORDERS)):
+        choices = (("source", SOURCES), ("preset", PRESETS), ("order", ORDERS), ("trail_tells", TELLS))
+        for name, allowed in choices:
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
         for name in ("iterations", "candidates"):
@@ -139,7 +144,7 @@ class TrainConfig:
     clip: float = 1.0
     average: float = 0.999  # decay of the averaged weights
     augment: bool = True  # turn and reflect maps
-    direct: bool = False  # learn nothing from ways that the demonstrator came back from
+    haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
@@ -169,6 +174,8 @@ class TrainConfig:
             raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
         if not 0 <= self.average < 1:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
+        if self.haste < 0:
+            raise UserError(f"haste is {self.haste}, expected at least 0")
 
 
 WAYPOINTS = ("blocker", "key", "door", "target")
@@ -177,13 +184,14 @@ TRAIL = {"context": 0, "trail": True}
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": (TRAIL, {"steps": 7000, "recolour": True}),
     "MazeS4G2": (TRAIL, {"steps": 15000, "recolour": True}),
-    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
-    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 8000, "per_map": 16, "recolour": True}),
+    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 12000, "per_map": 16, "recolour": True}),
+    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 16000, "per_map": 16, "recolour": True}),
     "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
     "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
+    "all": ({"passes": 36, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 16000, "recolour": True}),
 }
 
 
@@ -238,5 +246,7 @@ def _paper_settings(world: str | None, source: SourceName) -> tuple[GenPlanConfi
         width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, entropy_bound=row.entropy,
         execute=row.horizon, iterations=row.iterations, order="random", goals_first=False, temperature=1.0,
     )  # fmt: skip
-    training = TrainConfig(steps=5000, batch=64, per_map=1, learning_rate=8e-4, weight_decay=0.1, augment=False)
+    training = TrainConfig(
+        steps=5000, batch=64, per_map=1, learning_rate=8e-4, weight_decay=0.1, augment=False, haste=0.0
+    )
     return planner, training

@@ -184,9 +184,9 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
     parts: list[list[Windows]] = [[], []]
     for task, data in lessons:
         spec = planner.on(task.spec).spec
-        for part, chosen in zip(parts, held_out(data.episodes), strict=True):
+        for part, chosen, haste in zip(parts, held_out(data.episodes), (training.haste, 0.0), strict=True):
             memory = (settings.horizon, settings.context, settings.goal_kinds, settings.trail)
-            part.append(Windows(spec, chosen, *memory, direct=training.direct))
+            part.append(Windows(spec, chosen, *memory, haste))
 
     def play(trained: torch.nn.Module, number: int) -> dict[str, float]:
         assert isinstance(trained, Learned)

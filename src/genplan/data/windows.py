@@ -1,15 +1,15 @@
 """Episode -> Window -> PlanBatch: training batches straight from contiguous tensors, with no Python per item.
 
 A window is `horizon` steps of one episode, from any of its time steps on, with `context` steps of its past. Positions
-behind the end are padding: `valid` is False there, and no token stands for it. Windows are drawn uniformly over all
-time steps of all episodes. Several windows can share one map (`per_map`), so that an encoder runs once for all: a
-step is drawn uniformly, and its companions uniformly among the steps that see the very same map and mission, which
-leaves every window's own chance uniform.
+behind the end are padding: `valid` is False there, and no token stands for it. Windows are drawn from all time steps of
+all episodes, uniformly or in haste: the more often, the sooner the demonstrator got from there to the next goal. Where
+two ways were demonstrated, the shorter one then counts more. Several windows can share one map (`per_map`), so that an
+encoder runs once for all: a step is drawn, and its companions in the same way among the steps that see the very same
+map and mission, which leaves every window's own chance as it was.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -81,9 +81,9 @@ class Windows:
         context: int = 0,
         goal_kinds: Sequence[str] = TARGET,
         trail: bool = False,
-        direct: bool = False,
+        haste: float = 0.0,
     ) -> None:
-        """direct  learn nothing from ways that the demonstrator came back from (see `_worth`)"""
+        """haste  draw a window n steps before the next goal in proportion to n ** −haste"""
         if horizon < 1:
             raise ValueError(f"horizon is {horizon}, expected at least 1")
         if context < 0:
@@ -108,10 +108,7 @@ class Windows:
             )
         self.starts = torch.nonzero(torch.arange(len(self.states)) < self.last).squeeze(-1)  # rows with an action
         self.map_of = self._index_maps(episodes)
-        self.worth = self._worth(episodes) if direct else None
-        if self.worth is not None:
-            self.starts = self.starts[self.worth[self.starts]]
-        self._sort_starts()
+        self._sort_starts(steps_left(episodes, goal_kinds)[self.starts].double() ** -haste)
         self.trails = Trails(self.states, self.first) if trail else None
         self.tried = self._tried() if trail else None
 
@@ -135,40 +132,30 @@ class Windows:
         self.missions = torch.from_numpy(np.stack(missions)) if self.spec.words else None  # [K, L]
         return torch.tensor(rows)
 
-    def _sort_starts(self) -> None:
-        """By the map that they see, so that windows of one map can be drawn together."""
+    def _sort_starts(self, weights: Tensor) -> None:
+        """By the map that they see, so that windows of one map can be drawn together; with their chances."""
         order = torch.argsort(self.map_of[self.starts], stable=True)
         self.by_map = self.starts[order]
-        self.group_size = torch.bincount(self.map_of[self.starts], minlength=int(self.map_of.max()) + 1)
-        self.group_start = self.group_size.cumsum(0) - self.group_size
+        size = torch.bincount(self.map_of[self.starts], minlength=int(self.map_of.max()) + 1)
+        self.group_end = size.cumsum(0)
+        self.group_start = self.group_end - size
+        self.chance = torch.cat([weights.new_zeros(1), weights[order].cumsum(0)])  # [starts + 1], cumulative
 
-    def _worth(self, episodes: Sequence[Episode]) -> Tensor:
-        """bool [N]: whether what was done there brought the demonstrator anywhere.
+    def choose(self, number: int, per_map: int, rng: Rng) -> Tensor:
+        """Rows at which windows start, [number, per_map]: by their weights, those of a line in one map."""
+        among = torch.zeros(number, 1, dtype=torch.int64), torch.full((number, 1), len(self.by_map))
+        rows = self._draw(rng.fold("windows").uniform((number, 1), torch.float64), *among)
+        if per_map == 1:
+            return rows
+        kinds = self.map_of[rows]
+        u = rng.fold("companions").uniform((number, per_map - 1), torch.float64)
+        return torch.cat([rows, self._draw(u, self.group_start[kinds], self.group_end[kinds])], 1)
 
-        Demonstrators who do not know the way look for it. When they come back to a place with nothing reached and
-        nothing changed meanwhile, the way between was a detour: its first half led into it, and only the second half,
-        which leads out, is worth learning.
-        """
-        reached = [
-            sum(goal.step < row for goal in episode.subgoals) for episode in episodes for row in range(len(episode) + 1)
-        ]
-        features = [()] * len(reached) if self.features is None else map(tuple, self.features.tolist())
-        around = list(zip(self.map_of.tolist(), features, reached, strict=True))
-        places = (self.states // self.spec.num_headings).tolist()
-        worth = np.ones(len(places), bool)
-        for _, rows in itertools.groupby(range(len(places)), around.__getitem__):
-            stretch = list(rows)
-            last = {places[row]: row for row in stretch}
-            row, end = stretch[0], stretch[-1]
-            while row < end:
-                back = last[places[row]]
-                if len(set(places[row : back + 1])) > 1:  # else it only stayed where it was
-                    out = (row + back + 1) // 2
-                    worth[row:out] = False
-                    row = out
-                else:
-                    row = back + 1
-        return torch.from_numpy(worth)
+    def _draw(self, u: Tensor, first: Tensor, end: Tensor) -> Tensor:
+        """For each uniform number one row, by weight, of those from `first` to before `end` in `by_map`."""
+        low, high = self.chance[first], self.chance[end]
+        place = torch.searchsorted(self.chance, low + u * (high - low), right=True) - 1
+        return self.by_map[torch.minimum(place, end - 1)]  # rounding may reach the end
 
     def _tried(self) -> Tensor:
         """[N, actions]: how often each had been done before in a row's state, since the map or the features changed."""
@@ -197,17 +184,12 @@ class Windows:
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
         number = size // per_map
-        seeds = self.starts[rng.fold("windows").integers(len(self.starts), (number,))]
-        kinds = self.map_of[seeds]  # [M]
-        rows = seeds[:, None]
-        if per_map > 1:
-            u = rng.fold("companions").uniform((number, per_map - 1), torch.float64)
-            offset = (u * self.group_size[kinds, None]).long()
-            rows = torch.cat([rows, self.by_map[self.group_start[kinds, None] + offset]], 1)
+        rows = self.choose(number, per_map, rng)
         symmetry = None
         if augment and len(self.symmetries) > 1:
             symmetry = rng.fold("symmetry").integers(len(self.symmetries), (number,))
-        batch = self.batch(rows.reshape(-1), kinds, torch.arange(number).repeat_interleave(per_map), symmetry)
+        map_row = torch.arange(number).repeat_interleave(per_map)
+        batch = self.batch(rows.reshape(-1), self.map_of[rows[:, 0]], map_row, symmetry)
         if not recolour or self.painter is None:
             return batch
         order = self.painter.orders(number, rng.fold("colours"))
@@ -224,10 +206,6 @@ class Windows:
         last, first = self.last[rows, None], self.first[rows, None]
         inside, acting = ahead <= last, ahead < last
         ahead = torch.minimum(ahead, last)
-        if self.worth is not None:  # a window ends where a dead end begins
-            good = self.worth[ahead].long().cumprod(1).bool()
-            inside[:, 1:] &= good[:, :-1]
-            acting &= good
         behind = rows[:, None] + torch.arange(-self.context, 0)
         past_valid = behind >= first
         behind = torch.maximum(behind, first)
@@ -319,6 +297,17 @@ def turn_maps(maps: Tensor, sources: Tensor) -> Tensor:
     by_cell = maps.transpose(1, 2).reshape(number, width * height, channels)  # in the order of cells
     moved = by_cell.gather(1, sources[..., None].expand(-1, -1, channels))
     return moved.reshape(number, height, width, channels).transpose(1, 2)
+
+
+def steps_left(episodes: Sequence[Episode], kinds: Sequence[str] = TARGET) -> Tensor:
+    """Per row of all episodes, the steps to the next sub-goal, or to the end; at least 1, [N]."""
+    parts = []
+    for episode in episodes:
+        reached = np.array(sorted(goal.step + 1 for goal in episode.subgoals if goal.kind in kinds), np.int64)
+        ends = np.r_[reached, len(episode)]
+        rows = np.arange(len(episode) + 1)
+        parts.append(np.maximum(ends[np.minimum(np.searchsorted(ends, rows, side="right"), len(ends) - 1)] - rows, 1))
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def goal_tokens(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from genplan.config import PlannerConfig
 from genplan.data.tokens import PlanSpec
 
 
@@ -53,7 +54,7 @@ class MapEncoder(nn.Module):
 
     places: Tensor  # what a channel counts in the number of a cell's kind
 
-    def __init__(self, spec: PlanSpec, width: int, passes: int) -> None:
+    def __init__(self, spec: PlanSpec, width: int, passes: int, positions: bool) -> None:
         super().__init__()
         self.passes = passes
         self.embed = nn.ModuleList(nn.Embedding(size, width) for size in spec.map_channels)
@@ -67,6 +68,7 @@ class MapEncoder(nn.Module):
         self.update = nn.Conv2d(narrow, width, 1)
         self.norm = nn.GroupNorm(1, width)
         self.out = nn.LayerNorm(width)
+        self.position = PositionEncoder(width) if positions else None
 
     def forward(self, maps: Tensor, mission: Tensor) -> Tensor:
         """maps uint8 [M, W, H, C], mission [M, D] -> features [M, W · H, D], in the order of cells (x + W · y)."""
@@ -84,7 +86,7 @@ class MapEncoder(nn.Module):
         else:
             state = self.settle(state, gain, offset)
         features: Tensor = self.out(state.flatten(2).transpose(1, 2))
-        return features
+        return features if self.position is None else features + self.position(*state.shape[:1:-1])
 
     def spread_once(self, state: Tensor, gain: Tensor, offset: Tensor) -> Tensor:
         # Calling modules would cost a small map as much as the arithmetic does.
@@ -125,11 +127,40 @@ class MapEncoder(nn.Module):
         return table
 
 
-class Encoder(nn.Module):
-    def __init__(self, spec: PlanSpec, width: int, passes: int) -> None:
+class PositionEncoder(nn.Module):
+    """Sines and cosines of a cell's place at wavelengths from 3 to 48 cells, mixed: -> [W · H, D].
+
+    Cells of an empty room look alike to a convolution, and yet a plan must point at one of them. With codes that turn
+    along with x and y, "one cell further" is the same small rotation everywhere, in grids of any size.
+    """
+
+    WAVELENGTHS = (3.0, 48.0, 6)  # shortest, longest, number
+
+    def __init__(self, width: int) -> None:
         super().__init__()
+        shortest, longest, number = self.WAVELENGTHS
+        waves = torch.exp(torch.linspace(math.log(shortest), math.log(longest), number))
+        self.register_buffer("frequencies", 2 * math.pi / waves, persistent=False)
+        self.mix = nn.Linear(4 * number, width, bias=False)
+
+    frequencies: Tensor
+
+    def forward(self, width: int, height: int) -> Tensor:
+        x = torch.arange(width, device=self.frequencies.device).repeat(height)
+        y = torch.arange(height, device=self.frequencies.device).repeat_interleave(width)
+        turns = torch.stack([x, y], 1)[:, :, None] * self.frequencies  # [cells, 2, number]
+        mixed: Tensor = self.mix(torch.cat([turns.sin(), turns.cos()], 1).flatten(1))
+        return mixed
+
+
+class Encoder(nn.Module):
+    def __init__(self, spec: PlanSpec, config: PlannerConfig) -> None:
+        super().__init__()
+        width = config.width
         self.mission = MissionEncoder(spec, width) if spec.words else None
-        self.map = MapEncoder(spec, width, passes) if spec.map_shape is not None else None
+        self.map = None
+        if spec.map_shape is not None:
+            self.map = MapEncoder(spec, width, config.passes, config.positions)
         self.nothing = nn.Parameter(torch.zeros(width))
 
     def forward(self, maps: Tensor | None, mission: Tensor | None, number: int) -> Context:

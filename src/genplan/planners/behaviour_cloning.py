@@ -33,7 +33,7 @@ class BehaviourCloning(Learned):
     def __init__(self, spec: PlanSpec, config: BCConfig) -> None:
         super().__init__(spec, config)
         width = config.width
-        self.encoder = Encoder(spec, width, config.passes)
+        self.encoder = Encoder(spec, config)
         self.place = Places(spec, width)
         self.before = nn.Embedding(spec.num_actions + 1, width)  # the last: nothing was done before
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)

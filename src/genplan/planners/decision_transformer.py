@@ -36,7 +36,7 @@ class DecisionTransformer(Learned):
         super().__init__(spec, config)
         width = config.width
         self.needs_oracle = config.goals
-        self.encoder = Encoder(spec, width, config.passes)
+        self.encoder = Encoder(spec, config)
         self.place = Places(spec, width)
         self.goal = Places(spec, width, of_goals=True) if config.goals else None
         self.action = nn.Embedding(spec.num_actions, width)

@@ -43,7 +43,7 @@ class Leap(Learned):
         super().__init__(spec, config)
         self.needs_oracle = config.goals
         sizes = (config.width, config.heads, config.layers, config.horizon, config.context, config.dropout)
-        self.encoder = Encoder(spec, config.width, config.passes)
+        self.encoder = Encoder(spec, config)
         self.denoiser = Denoiser(spec, *sizes, config.trail)
         self.bound = EntropyBound(config.entropy_bound)
 

@@ -1,0 +1,92 @@
+"""Is memory needed, and which sub-goals are worth predicting? Short trainings that differ in one setting each.
+
+python benchmarks/ablations.py [memory|subgoals ...] [--steps 3000]
+
+Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
+and a stopped training goes on where it was (runs/ablations).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from genplan import runs, tasks
+from genplan.config import settings
+from genplan.evaluate import evaluate
+from genplan.tasks.table import VALIDATION_SEEDS
+
+RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
+SEEDS = VALIDATION_SEEDS[:250]
+MEMORY: dict[str, dict[str, Any]] = {
+    "trail tells goals": {"trail": True, "context": 0, "trail_tells": "goals"},
+    "trail tells all": {"trail": True, "context": 0, "trail_tells": "all"},
+    "last 10 steps": {"trail": False, "context": 10},
+    "none": {"trail": False, "context": 0},
+}
+SUBGOALS: dict[str, dict[str, Any]] = {
+    " ".join(kinds): {"goal_kinds": kinds}
+    for kinds in (
+        ("target",),
+        ("key", "target"),
+        ("door", "target"),
+        ("key", "door", "target"),
+        ("blocker", "key", "door", "target"),
+    )
+}
+STUDIES = {
+    "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
+    "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
+}
+
+
+def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
+    planner, training = settings(row)
+    planner = dataclasses.replace(planner, **options)
+    training = dataclasses.replace(training, steps=steps)
+    folder = Path("runs/ablations") / f"{study}-{row}-{variant.replace(' ', '_')}-{steps}"
+    run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, row, planner, training)
+    run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
+    trained, config = runs.load(folder)
+    task = tasks.get(row)
+    found = evaluate(trained.on(task.spec), task, SEEDS, walk=None, execute=planner.execute).planner
+    return {
+        "study": study,
+        "row": row,
+        "variant": variant,
+        "steps": steps,
+        "success": found.success,
+        "success_interval": found.success_interval,
+        "spl": found.spl,
+        "stall": found.stall,
+        "cpu_minutes": round(run.seconds / 60, 1),
+        "seeds": [SEEDS[0], SEEDS[-1]],
+        "commit": config["commit"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("studies", nargs="*", default=list(STUDIES), choices=list(STUDIES))
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--rows", nargs="*", default=None)
+    chosen = parser.parse_args()
+    for study in chosen.studies:
+        rows, variants = STUDIES[study]
+        for row in chosen.rows or rows:
+            for variant, options in variants.items():
+                wanted = {"study": study, "row": row, "variant": variant, "steps": chosen.steps}
+                lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+                line = next((line for line in lines if wanted.items() <= line.items()), None)
+                if line is None:
+                    line = measure(study, row, variant, options, chosen.steps)
+                    with RESULTS.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+                print(f"{study}: {row}, {variant}: {line['success']:.1%}, SPL {line['spl']:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
