@@ -22,8 +22,7 @@ from genplan.tasks.table import VALIDATION_SEEDS
 RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
 SEEDS = VALIDATION_SEEDS[:250]
 MEMORY: dict[str, dict[str, Any]] = {
-    "trail tells goals": {"trail": True, "context": 0, "trail_tells": "goals"},
-    "trail tells all": {"trail": True, "context": 0, "trail_tells": "all"},
+    "trail": {"trail": True, "context": 0},
     "last 10 steps": {"trail": False, "context": 10},
     "none": {"trail": False, "context": 0},
 }

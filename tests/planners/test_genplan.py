@@ -29,26 +29,20 @@ def planner(spec, config=SMALL, seed=0):
 PRESETS = [("default", False), ("default", True), ("paper", False)]
 
 
-def without_trail(past):
-    return past._replace(trail=None, visited=None)
-
-
 @pytest.mark.parametrize(("preset", "trail"), PRESETS)
 @pytest.mark.parametrize("source", ["mask", "uniform"])
 def test_training_and_planning_ask_the_same_network(room, source, preset, trail):
     """The logits of a training batch equal those of planning in the same situation, to rounding."""
     task, episodes = room
-    tells = "goals" if trail else "all"
-    model = planner(task.spec, dataclasses.replace(SMALL, source=source, preset=preset, trail=trail, trail_tells=tells))
+    model = planner(task.spec, dataclasses.replace(SMALL, source=source, preset=preset, trail=trail))
     windows = Windows(task.spec, episodes[:1], 5, 2, trail=trail)
     episode = episodes[0]
-    calls = []
+    captured = {}
     denoise = model.denoiser.forward
 
     def spy(x_t, t, known):
-        logits = denoise(x_t, t, known)
-        calls.append((dict(x_t), t, logits))
-        return logits
+        captured["x_t"], captured["t"], captured["logits"] = x_t, t, denoise(x_t, t, known)
+        return captured["logits"]
 
     model.denoiser.forward = spy
     # Planning: follow the demonstration for three steps, then plan.
@@ -60,50 +54,17 @@ def test_training_and_planning_ask_the_same_network(room, source, preset, trail)
         memory = model.observe(memory, torch.tensor([int(action)]), batch.observations(), row)
     one = model.with_options(iterations=1)
     one.plan(batch.observations(), memory, Rng.of(0, row), row)
-    planned = list(calls)
+    planned = {name: logits.clone() for name, logits in captured["logits"].items()}
+    x_t, t = captured["x_t"], captured["t"]
     # Training: the window that starts at the fourth step, with the very same corrupted tokens.
     window = windows.batch(torch.tensor([3]), windows.map_of[[3]], torch.tensor([0]))
     assert torch.equal(window.past.actions[0], torch.from_numpy(episode.actions[1:3]))
-    pasts = [window.past, without_trail(window.past)] if trail else [window.past]  # where to go; how to get there
-    for (x_t, t, logits), past in zip(planned, pasts, strict=True):
-        assert torch.equal(x_t["states"][:, 0], window.x_1["states"][:, 0])
-        with torch.inference_mode():
-            context = model.encoder(window.map, window.mission, 1)
-            trained = model.network(context, window.features, past, 1)(x_t, t)
-        for name in logits:
-            assert torch.allclose(logits[name], trained[name], atol=1e-5)
-
-
-def test_a_trail_tells_where_to_go_and_no_more(room):
-    """Windows that see their trail learn goals from it; all that is learnt of states and actions comes without."""
-    task, episodes = room
-    model = planner(task.spec, dataclasses.replace(SMALL, context=0, trail=True, trail_tells="goals"))
-    batch = Windows(task.spec, episodes, 5, trail=True).draw(64, Rng.of(3), per_map=4)
-    seen = {}
-    network = model.network
-
-    def spy(context, features, past, per_map):
-        seen["past"] = past
-        return network(context, features, past, per_map)
-
-    model.network = spy
-    with torch.no_grad():
-        model.loss(batch, Rng.of(1))
-    sees = seen["past"].visited.any(1)
-    assert 0.1 < float(sees.float().mean()) < 0.4
-    assert torch.equal(seen["past"].visited[sees], batch.past.visited[sees])
-    # Without its trail a window learns what it learns, whatever the trail says.
-    for tells, moved in (("all", True), ("goals", False)):
-        model = planner(task.spec, dataclasses.replace(SMALL, context=0, trail=True, trail_tells=tells))
-        found = []
-        for trail in (batch.past.trail, torch.zeros_like(batch.past.trail)):
-            changed = dataclasses.replace(batch, past=batch.past._replace(trail=trail))
-            with torch.no_grad():
-                found.append(model.loss(changed, Rng.of(1)).metrics)
-        assert (float(found[0]["loss/actions"]) != float(found[1]["loss/actions"])) == moved
-        assert float(found[0]["loss/goals"]) != float(found[1]["loss/goals"])
-    with pytest.raises(UserError, match="no goals for its trail to tell"):
-        planner(dataclasses.replace(task.spec, num_goals=0, goal_size=0), model.config)
+    assert torch.equal(x_t["states"][:, 0], window.x_1["states"][:, 0])
+    with torch.inference_mode():
+        context = model.encoder(window.map, window.mission, 1)
+        trained = model.network(context, window.features, window.past, 1)(x_t, t)
+    for name, logits in trained.items():
+        assert torch.allclose(logits, planned[name], atol=1e-5)
 
 
 def test_weights_serve_worlds_of_other_sizes(room):

@@ -7,7 +7,6 @@ GenPlan-M corrupts with masks, GenPlan-U with uniform noise. Training and planni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from genplan.config import GenPlanConfig
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Past, PlanBatch
-from genplan.errors import UserError
 from genplan.flow import (
     EntropyBound,
     Logits,
@@ -33,20 +31,12 @@ from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.planners.learned import Learned, Losses, Memory
 from genplan.types import Observations, Oracle, Plan
 
-RECALL_SHARE = 0.25  # of training windows whose goals are asked for with the trail in sight, where it tells goals only
-AIMED_SHARE = 0.8  # of the others, those whose goals are given: as they are when planning
-
 
 class GenPlan(Learned):
     config: GenPlanConfig
 
     def __init__(self, spec: PlanSpec, config: GenPlanConfig) -> None:
         super().__init__(spec, config)
-        # Demonstrators who look for their way go where they have not been. Whoever sees the whole map should not learn
-        # that from them: the trail tells where to go next, and the map alone how to get there.
-        self.aims_first = config.trail and config.trail_tells == "goals"
-        if self.aims_first and not spec.num_goals:
-            raise UserError("the task has no goals for its trail to tell; set trail_tells to 'all', or trail to False")
         self.any_size = config.preset == "default"
         sizes = (config.width, config.heads, config.layers, config.horizon, config.context, config.dropout)
         self.encoder: nn.Module
@@ -88,15 +78,8 @@ class GenPlan(Learned):
         t = rows.fold("t").uniform()
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
         noisy = rows.fold("noise").uniform() < self.config.noise_share
-        past, valid, recalling = self.tried_in_vain(batch, rows), dict(batch.valid), torch.zeros_like(noisy)
-        if self.aims_first:
-            recalling = rows.fold("recall").uniform() < RECALL_SHARE
-            for name in ("states", "actions"):
-                valid[name] = valid[name] & ~recalling[:, None]
-            if past.visited is not None:
-                past = past._replace(visited=past.visited & recalling[:, None])
-        t = torch.where(noisy | recalling, 0.0, t)
-        given = self._given(batch, rows, noisy, recalling)
+        t = torch.where(noisy, 0.0, t)
+        given = self._given(batch, rows, noisy)
         path = Path(batch.sizes, Source(self.config.source))
         x_t = path.corrupt(batch.x_1, t, rows, given)
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
@@ -104,11 +87,11 @@ class GenPlan(Learned):
             blank = path.stream_noise(name, x.shape[1:], rows.fold("blank"))
             x_t[name] = torch.where(batch.valid[name], x, blank)
         context = self.encoder(batch.map, batch.mission, number)
-        network = self.network(context, batch.features, past, size // number)
+        network = self.network(context, batch.features, self.tried_in_vain(batch, rows), size // number)
         logits = network(x_t, t)
-        learnt = denoising_loss(path, logits, batch.x_1, x_t, valid, given)
+        learnt = denoising_loss(path, logits, batch.x_1, x_t, batch.valid, given)
         if self.config.noise_share:
-            nats = entropy(logits["actions"], valid["actions"] & noisy[:, None])
+            nats = entropy(logits["actions"], batch.valid["actions"] & noisy[:, None])
         else:  # Algorithm 1 to the letter: a second look, at pure noise
             noise = path.corrupt(batch.x_1, 0.0, rows.fold("again"), given)
             nats = entropy(network(noise, torch.zeros_like(t))["actions"], batch.valid["actions"])
@@ -122,15 +105,12 @@ class GenPlan(Learned):
                 self.bound.update(nats)
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
 
-    def _given(self, batch: PlanBatch, rows: Rng, noisy: Tensor, recalling: Tensor) -> dict[str, Tensor]:
+    def _given(self, batch: PlanBatch, rows: Rng, noisy: Tensor) -> dict[str, Tensor]:
         """The current state, and now and then a whole stream of goals or states."""
         given = {"states": batch.given["states"]}
         for name in ("goals", "states"):
-            aimed = self.aims_first and name == "goals"
-            share = AIMED_SHARE if aimed else self.config.given_share
-            if name in batch.x_1 and share:
-                shown = rows.fold("given", name).uniform() < share
-                shown &= ~recalling if aimed else ~noisy & ~recalling
+            if name in batch.x_1 and self.config.given_share:
+                shown = (rows.fold("given", name).uniform() < self.config.given_share) & ~noisy
                 shape = (-1, *(1 for _ in batch.x_1[name].shape[1:]))
                 whole = shown.reshape(shape) & batch.valid[name]
                 given[name] = given[name] | whole if name in given else whole
@@ -148,28 +128,26 @@ class GenPlan(Learned):
         each = torch.arange(number).repeat_interleave(wanted)  # candidates of a row stand together
         context, past = self.recall(observations, memory, rows, wanted)
         features = None if observations.features is None else observations.features[each]
+        logits = self.network(context, features, past, wanted)
         if wanted > 1:
             rng = rng[each].fold(torch.arange(wanted).repeat(number))
         x_0 = self.path.noise(self.spec.shapes(config.horizon), rng)
         x_0["states"][:, 0] = observations.state[each]
-        given = {name: torch.zeros_like(x, dtype=torch.bool) for name, x in x_0.items()}
-        given["states"][:, 0] = True
-        denoise = partial(sample, self.path, temperature=config.temperature, top_p=config.top_p, given=given)
-        if self.aims_first:
-            recalled = self.network(context, features, past, wanted)
-            x_0["goals"] = denoise(recalled, x_0, rng.fold("aim"), steps=1, temperature=config.aim).tokens["goals"]
-            given["goals"] |= True
-            past = past._replace(trail=None, visited=None)
-        logits = self.network(context, features, past, wanted)
+        given = torch.zeros_like(x_0["states"], dtype=torch.bool)
+        given[:, 0] = True
         ordered = config.order != "random"
-        result = denoise(
+        result = sample(
+            self.path,
             logits,
             x_0,
             rng,
             steps=config.iterations,
             order=config.order,
             first=["goals"] if ordered and config.goals_first and self.spec.num_goals else [],
+            temperature=config.temperature,
+            top_p=config.top_p,
             eta=config.eta,
+            given={"states": given},
             energy_of=["actions"],
             keep_trace=keep_trace,
         )
