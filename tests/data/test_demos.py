@@ -53,6 +53,16 @@ def test_the_content_does_not_depend_on_workers(maze, tmp_path, monkeypatch):
     assert collect(Recipe("MazeS4G1", 30), workers=2).digest == maze.digest
 
 
+def test_a_script_that_starts_itself_over_and_over_is_told_so(tmp_path, monkeypatch):
+    """Workers import the script that started them; without a guard each would begin the whole job again."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    script = tmp_path / "script.py"
+    script.write_text("from genplan.data.demos import Recipe, collect\ncollect(Recipe('MazeS4G1', 60), workers=2)\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "around its calls, or workers=1" in done.stderr.splitlines()[-1]
+
+
 def test_killed_in_the_middle_it_goes_on(maze, tmp_path, monkeypatch):
     """kill -9 after the first chunk is there; nothing is taken for a dataset; the next run makes the same one."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

@@ -14,6 +14,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -168,8 +170,17 @@ def _run(todo: Sequence[Any], workers: int) -> Iterator[tuple[int, list[Episode]
             yield _work(job)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(min(workers, len(todo)), initializer=serve, initargs=(os.getpid(),)) as pool:
-        yield from pool.imap_unordered(_work, todo)
+    with ProcessPoolExecutor(min(workers, len(todo)), context, serve, (os.getpid(),)) as pool:
+        try:
+            for done in as_completed([pool.submit(_work, job) for job in todo]):
+                yield done.result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a process that collects demonstrations ended; what it had collected is kept. A script that calls this "
+                "needs 'if __name__ == \"__main__\":' around its calls, or workers=1"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _work(job: tuple[str, str, int, str]) -> tuple[int, list[Episode]]:
