@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import genplan
 from genplan import film
@@ -14,6 +15,7 @@ from genplan.export import shipped
 from genplan.tasks.table import ROWS, TEST_SEEDS
 
 DOCS = Path(__file__).parent.parent / "docs"
+RESULTS = DOCS.parent / "results"
 HEAD = """# Results
 
 Rows of the paper's TP and IC tables, solved by the planners that come with genplan: `default` preset, 1,000
@@ -23,11 +25,43 @@ pretrained:ROW` measures a line again, and `genplan reproduce pretrained:ROW` tr
 
 Success in per cent with Wilson's 95 % interval; SPL against the bot's steps; stalling is the share of steps that change
 nothing; CPU-minutes of training on one thread. *Paper*: the better of its GenPlan-M and GenPlan-U. *Walk*: the best of
-three blind walks that see nothing.
+three blind walks that see nothing. *Untrained*: the same planner with a network that has learnt nothing
+(`python benchmarks/controls.py`).
 
-| row | success | SPL | stalling | steps | CPU-min | paper | walk | bot's steps |
-|---|---|---|---|---|---|---|---|---|
+| row | success | SPL | stalling | steps | CPU-min | paper | walk | untrained | bot's steps |
+|---|---|---|---|---|---|---|---|---|---|
 """
+ADAPTIVE = """
+## Never demonstrated
+
+The planner of LocS10N1, which has only ever seen one object in one empty room, as it comes (no adaptation yet) on the
+paper's adaptive rows.
+
+| row | success | SPL | stalling | paper | walk |
+|---|---|---|---|---|---|
+"""
+TOGETHER = """
+## One planner for all rows
+
+`pretrained:all` learnt from the demonstrations of all eight rows together.
+
+| row | success | SPL | its own planner |
+|---|---|---|---|
+"""
+STUDIES = {
+    "memory": """
+## Is memory needed?
+
+Short trainings that differ in what is remembered alone (`python benchmarks/ablations.py memory`); {steps:,} steps each,
+250 validation seeds.
+""",
+    "subgoals": """
+## Which sub-goals are worth predicting?
+
+Short trainings that differ in the goals of the plan alone (`python benchmarks/ablations.py subgoals`); {steps:,} steps
+each, 250 validation seeds.
+""",
+}
 
 
 def still(name: str, row: str) -> str:
@@ -64,25 +98,73 @@ def still(name: str, row: str) -> str:
     raise SystemExit(f"{name} solves no test episode of {row}")
 
 
+def lines(name: str) -> list[dict[str, Any]]:
+    path = RESULTS / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def percent(found: dict[str, Any]) -> str:
+    low, high = found["success_interval"]
+    return f"{100 * found['success']:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def adaptive(weights: str) -> str:
+    text = ""
+    for line in lines("controls.jsonl"):
+        if line["weights"] == weights and not line["untrained"]:
+            row = ROWS[line["row"]]
+            text += (
+                f"| {row.name} | {percent(line)} | {line['spl']:.3f} | {100 * line['stall']:.1f} % "
+                f"| {max(row.paper['GenPlan-M'], row.paper['GenPlan-U']):g} | {max(row.walks.values())} |\n"
+            )
+    return text and ADAPTIVE + text
+
+
+def together(cards: dict[str, dict[str, Any]]) -> str:
+    if "all" not in cards:
+        return ""
+    text = TOGETHER
+    for world, found in cards["all"]["results"]["worlds"].items():
+        own = cards.get(world)
+        beside = f"{100 * own['results']['success']:.1f}, {own['results']['spl']:.3f}" if own else ""
+        text += f"| {world} | {percent(found)} | {found['spl']:.3f} | {beside} |\n"
+    return text
+
+
+def study(name: str) -> str:
+    found = [line for line in lines("ablations.jsonl") if line["study"] == name]
+    if not found:
+        return ""
+    text = STUDIES[name].format(steps=found[0]["steps"])
+    text += "\n| row | variant | success | SPL | stalling |\n|---|---|---|---|---|\n"
+    for line in found:
+        text += (
+            f"| {line['row']} | {line['variant']} | {percent(line)} | {line['spl']:.3f} "
+            f"| {100 * line['stall']:.1f} % |\n"
+        )
+    return text
+
+
 def main() -> None:
     text, pictures = HEAD, []
     cards = {name: json.loads((path / "card.json").read_text()) for name, path in shipped().items()}
+    controls = {line["weights"]: line for line in lines("controls.jsonl") if line["untrained"]}
     for row in ROWS.values():
         if row.family == "AP" or row.name not in cards:
             continue
         card = cards[row.name]
         found = card["results"]
-        low, high = found["success_interval"]
         paper = max(row.paper["GenPlan-M"], row.paper["GenPlan-U"])
+        control = controls.get(card["weights"])
+        untrained = f"{100 * control['success']:.1f}" if control else ""
         text += (
-            f"| {row.name} | **{100 * found['success']:.1f}** ({100 * low:.1f}–{100 * high:.1f}) | {found['spl']:.3f} "
-            f"| {100 * found['stall']:.1f} % | {found['mean_steps']:.1f} | {card['cpu_seconds'] / 60:.0f} | {paper:g} "
-            f"| {max(row.walks.values())} | {found['bot']['mean_steps']:.1f} |\n"
+            f"| {row.name} | {percent(found)} | {found['spl']:.3f} | {100 * found['stall']:.1f} % "
+            f"| {found['mean_steps']:.1f} | {card['cpu_seconds'] / 60:.0f} | {paper:g} | {max(row.walks.values())} "
+            f"| {untrained} | {found['bot']['mean_steps']:.1f} |\n"
         )
         pictures.append(still(row.name, row.name))
-    notes = DOCS / "results-notes.md"
-    text += "\n" + (notes.read_text() if notes.exists() else "") + "\n## An episode of each\n\n" + "\n".join(pictures)
-    (DOCS / "results.md").write_text(text)
+    text += together(cards) + adaptive(cards["LocS10N1"]["weights"]) + study("memory") + study("subgoals")
+    (DOCS / "results.md").write_text(text + "\n## An episode of each\n\n" + "\n".join(pictures))
     print(f"{DOCS / 'results.md'}: {len(pictures)} rows")
 
 
