@@ -397,6 +397,28 @@ def report(results: Path = Path("results/cells.jsonl"), out: Path = Path("result
     return 0
 
 
+def serve(folder: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000, open_browser: bool = True) -> int:
+    """Start the page on which one edits a maze and watches a plan take shape; stop with Ctrl-C.
+
+    Args:
+        folder: Runs in it can be chosen and watched, beside the planners that come with genplan.
+        host: Where to listen; by default only this machine can connect.
+        port: The port.
+        open_browser: Open the page.
+    """
+    from rich.console import Console
+
+    from genplan.errors import UserError
+
+    try:
+        from genplan.serve.app import serve as start
+    except ModuleNotFoundError as error:
+        raise UserError(f"the page needs {error.name}; install it with: pip install 'genplan[serve]'") from error
+    Console().print(f"the page is at http://{host}:{port}/ (stop with Ctrl-C)")
+    start(folder, host, port, open_browser)
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "quickstart": quickstart,
     "tasks": tasks,
@@ -409,6 +431,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "reproduce": reproduce,
     "bench run": bench_run,
     "report": report,
+    "serve": serve,
     "toy": toy,
 }
 

@@ -86,6 +86,7 @@ class Plan:
     states: Tensor | None = None  # int64 [B, H]
     goals: Tensor | None = None  # int64 [B, H, num_goals]
     energy: Tensor | None = None  # [B]
+    energies: Tensor | None = None  # [B, candidates]: of all plans among which these were chosen
     confidence: Tensor | None = None  # [B, H], of the actions
     trace: Trace | None = None
 

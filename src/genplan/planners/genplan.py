@@ -151,15 +151,15 @@ class GenPlan(Learned):
             energy_of=["actions"],
             keep_trace=keep_trace,
         )
-        best = torch.arange(number)
-        if wanted > 1:
-            best = best * wanted + result.energy.reshape(number, wanted).argmin(-1)
+        energies = result.energy.reshape(number, wanted)
+        best = torch.arange(number) * wanted + energies.argmin(-1)
         goals = result.tokens.get("goals")
         return Plan(
             actions=result.tokens["actions"][best],
             states=result.tokens["states"][best],
             goals=None if goals is None else goals[best],
             energy=result.energy[best],
+            energies=energies,
             confidence=result.log_probs["actions"][best].exp(),
             trace=result.trace,
         ), memory

@@ -33,10 +33,13 @@ class EnvBatch:
         task: Task,
         seeds: Sequence[int],
         wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
+        envs: Sequence[gymnasium.Env[Any, Any]] | None = None,
     ) -> None:
+        """`envs`, one per seed, can be given where they are not all the task's own, but alike."""
         self.task = task
         self.seeds = list(seeds)
-        self.envs = [task.new_env() if wrap is None else wrap(task.new_env()) for _ in self.seeds]
+        made = [task.new_env() for _ in self.seeds] if envs is None else envs
+        self.envs = [env if wrap is None else wrap(env) for env in made]
         self.steps = [0] * len(self.envs)
         self.current: list[Observation] = [
             task.observe(env, env.reset(seed=seed)[0]) for env, seed in zip(self.envs, self.seeds, strict=True)

@@ -104,14 +104,15 @@ def parse_layout(text: str) -> tuple[Grid, tuple[int, int, int]]:
                     raise LayoutError(f"the map has a second agent at {(x, y)}, expected 1; the first is at {pose[:2]}")
                 pose = (x, y, HEADINGS[code])
             else:
-                grid.set(x, y, _object(code, x, y))
+                grid.set(x, y, thing(code, x, y))
     if pose is None:
         raise LayoutError("the map has 0 agents, expected 1: put >>, VV, << or ^^ on it")
     _check_walls(grid)
     return grid, pose
 
 
-def _object(code: str, x: int, y: int) -> WorldObj | None:
+def thing(code: str, x: int = 0, y: int = 0) -> WorldObj | None:
+    """What two characters stand for."""
     if code in ("..", "  "):
         return None
     if code == "##" or code[0] == "W":
@@ -171,8 +172,8 @@ def parse_mission(mission: str) -> Instr:
                 raise LayoutError(f"the mission '{mission}' joins more things than BabyAI's language allows")
             return both(left, right)
     for verb, action in (("go to ", GoToInstr), ("open ", OpenInstr), ("pick up ", PickupInstr)):
-        if mission.startswith(verb) and (thing := _THING.fullmatch(mission.removeprefix(verb))):
-            colour, kind = thing.groups()
+        if mission.startswith(verb) and (named := _THING.fullmatch(mission.removeprefix(verb))):
+            colour, kind = named.groups()
             if (action is OpenInstr) != (kind == "door") and action is not GoToInstr:
                 raise LayoutError(
                     f"the mission says '{mission}', expected doors to be opened and other things picked up"

@@ -1,0 +1,114 @@
+"""Where planning requests of all visitors meet: equal ones are planned together, in one batch.
+
+One thread does all planning. Plans that somebody waits for come first; episodes go on between them, a step at a time,
+so that a long episode keeps nobody waiting for longer than one of its steps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from genplan.errors import UserError
+
+MOST_TOGETHER = 32
+MOST_WAITING = 256
+PATIENCE = 60.0  # seconds
+
+Batch = Callable[[Sequence[Any]], Generator[None, None, Sequence[Any]]]
+"""Requests -> answers, in the same order; yields where others may come in between."""
+
+
+class BusyError(UserError):
+    """Too much to do, or it took too long."""
+
+
+@dataclass
+class Job:
+    key: Hashable  # jobs with equal keys can be done together
+    batch: Batch
+    request: Any
+    urgent: bool
+    until: float
+    answer: Future[tuple[Any, int]] = field(default_factory=Future)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self._waiting: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._running: list[tuple[list[Job], Generator[None, None, Sequence[Any]]]] = []
+        self._open = True
+        self._thread = threading.Thread(target=self._work, name="planning", daemon=True)
+        self._thread.start()
+
+    def ask(self, key: Hashable, batch: Batch, request: Any, urgent: bool) -> Future[tuple[Any, int]]:
+        """An answer, and how many were planned together."""
+        job = Job(key, batch, request, urgent, time.monotonic() + PATIENCE)
+        with self._changed:
+            if len(self._waiting) >= MOST_WAITING:
+                raise BusyError(f"{MOST_WAITING} requests are waiting already; try again in a moment")
+            self._waiting.append(job)
+            self._changed.notify()
+        return job.answer
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while self._open and not self._waiting and not self._running:
+                    self._changed.wait()
+                if not self._open:
+                    return
+                jobs = self._next()
+            if jobs:
+                self._begin(jobs)
+            elif self._running:
+                self._advance(self._running.pop(0))
+
+    def _next(self) -> list[Job]:
+        """Those that can be done together with the first urgent one, or with the first one if nothing runs yet."""
+        first = next((job for job in self._waiting if job.urgent), None)
+        if first is None and self._waiting and len(self._running) < 4:
+            first = self._waiting[0]
+        if first is None:
+            return []
+        jobs = [job for job in self._waiting if job.key == first.key][:MOST_TOGETHER]
+        for job in jobs:
+            self._waiting.remove(job)
+        return jobs
+
+    def _begin(self, jobs: list[Job]) -> None:
+        self._advance((jobs, jobs[0].batch([job.request for job in jobs])), to_the_end=jobs[0].urgent)
+
+    def _advance(
+        self, running: tuple[list[Job], Generator[None, None, Sequence[Any]]], to_the_end: bool = False
+    ) -> None:
+        jobs, work = running
+        try:
+            next(work)
+            while to_the_end:
+                next(work)
+        except StopIteration as done:
+            for job, answer in zip(jobs, done.value, strict=True):
+                job.answer.set_result((answer, len(jobs)))
+        except Exception as error:
+            for job in jobs:
+                job.answer.set_exception(error)
+        else:
+            if time.monotonic() > max(job.until for job in jobs):
+                for job in jobs:
+                    job.answer.set_exception(BusyError(f"this took longer than {PATIENCE:.0f} s; ask for less"))
+                work.close()
+            else:
+                self._running.append(running)

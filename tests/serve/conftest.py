@@ -1,0 +1,66 @@
+"""A real server on a free port, with the shipped planners and one run folder that is being trained."""
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx
+import uvicorn
+
+from genplan.export import shipped
+from genplan.serve.app import make_app
+
+
+@contextlib.contextmanager
+def running(folder):
+    server = uvicorn.Server(uvicorn.Config(make_app(folder), host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """The folder that is served."""
+    folder = tmp_path_factory.mktemp("served")
+    run = folder / "runs" / "mine"
+    shutil.copytree(shipped()["MazeS4G1"], run)
+    lines = [{"step": step, "loss/actions": 1 / step, "held out/loss": 2 / step} for step in (50, 100, 150)]
+    (run / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 2')
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    (broken / "log.jsonl").write_text("")
+    (broken / "model.safetensors").write_text("")
+    outside = tmp_path_factory.mktemp("outside") / "secret"
+    shutil.copytree(run, outside)
+    (folder / "link").symlink_to(outside)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(served):
+    with running(served) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def client(address):
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def maze(client):
+    return client.post("/api/maze", json={"task": "MazeS4G1", "seed": 2000}).json()["maze"]

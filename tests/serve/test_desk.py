@@ -1,0 +1,93 @@
+"""The desk: equal requests together, urgent ones first, and nobody waits for ever."""
+
+import threading
+
+import pytest
+
+from genplan.serve import desk
+from genplan.serve.desk import BusyError, Desk
+
+
+def whole(requests):
+    return [request * 2 for request in requests]
+    yield
+
+
+def test_urgent_requests_come_between_the_steps_of_long_ones():
+    began, go_on, order = threading.Event(), threading.Event(), []
+
+    def slowly(requests):
+        began.set()
+        go_on.wait(10)
+        yield
+        order.append("slow")
+        return requests
+
+    def quickly(requests):
+        order.append("quick")
+        return requests
+        yield
+
+    place = Desk()
+    slow = place.ask("slow", slowly, 1, urgent=False)
+    began.wait(10)
+    quick = place.ask("quick", quickly, 2, urgent=True)
+    go_on.set()
+    assert slow.result(10) == (1, 1)
+    assert quick.result(10) == (2, 1)
+    assert order == ["quick", "slow"]
+    place.close()
+
+
+def test_equal_requests_are_done_together_and_a_failure_is_told():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(requests):
+        begun.set()
+        go_on.wait(10)
+        return requests
+        yield
+
+    def broken(requests):
+        raise ValueError("odd")
+        yield
+
+    place = Desk()
+    place.ask("first", first, 0, urgent=True)
+    begun.wait(10)
+    together = [place.ask("same", whole, number, urgent=True) for number in range(5)]
+    bad = place.ask("bad", broken, 1, urgent=True)
+    go_on.set()
+    assert [answer.result(10) for answer in together] == [(2 * number, 5) for number in range(5)]
+    with pytest.raises(ValueError, match="odd"):
+        bad.result(10)
+    assert place.ask("same", whole, 3, urgent=True).result(10) == (6, 1)
+    place.close()
+
+
+def test_it_does_not_promise_more_than_it_can(monkeypatch):
+    monkeypatch.setattr(desk, "MOST_WAITING", 2)
+    monkeypatch.setattr(desk, "PATIENCE", 0.0)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(requests):
+        begun.set()
+        go_on.wait(10)
+        return requests
+        yield
+
+    def endless(requests):
+        while True:
+            yield
+
+    place = Desk()
+    place.ask("first", first, 0, urgent=True)
+    begun.wait(10)
+    late = place.ask("endless", endless, 0, urgent=False)
+    place.ask("other", whole, 0, urgent=False)
+    with pytest.raises(BusyError, match="2 requests are waiting"):
+        place.ask("one more", whole, 0, urgent=False)
+    go_on.set()
+    with pytest.raises(BusyError, match="took longer"):
+        late.result(10)
+    place.close()
