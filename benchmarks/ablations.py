@@ -1,6 +1,7 @@
-"""Is memory needed, and which sub-goals are worth predicting? Short trainings that differ in one setting each.
+"""Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, how are the
+methods of the benchmark best trained?
 
-python benchmarks/ablations.py [memory|subgoals ...] [--steps 3000]
+python benchmarks/ablations.py [memory|subgoals|tuning ...] [--steps 2000] [--rows ROW ...]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from genplan import runs, tasks
-from genplan.config import settings
+from genplan.config import TrainConfig, settings
 from genplan.evaluate import evaluate
 from genplan.tasks.table import VALIDATION_SEEDS
 
@@ -31,21 +32,33 @@ SUBGOALS: dict[str, dict[str, Any]] = {
     for kinds in (
         ("target",),
         ("key", "target"),
-        ("door", "target"),
         ("key", "door", "target"),
         ("blocker", "key", "door", "target"),
     )
 }
+TUNING: dict[str, dict[str, Any]] = {
+    f"{method}, {name}": {"method": method, **options}
+    for method in ("GenPlan-M", "BC", "DT", "LEAP")
+    for name, options in {
+        "as it is": {},
+        "half the learning rate": {"learning_rate": 1e-3},
+        "dropout 0.1": {"dropout": 0.1},
+    }.items()
+}
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
+    "tuning": (("MazeS4G1",), TUNING),
 }
 
 
 def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
-    planner, training = settings(row)
-    planner = dataclasses.replace(planner, **options)
-    training = dataclasses.replace(training, steps=steps)
+    planner, training = settings(row, method=options.pop("method", "GenPlan-M"))
+    known = {field.name for field in dataclasses.fields(TrainConfig)}
+    planner = dataclasses.replace(planner, **{name: value for name, value in options.items() if name not in known})
+    training = dataclasses.replace(
+        training, steps=steps, **{name: value for name, value in options.items() if name in known}
+    )
     folder = Path("runs/ablations") / f"{study}-{row}-{variant.replace(' ', '_')}-{steps}"
     run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, row, planner, training)
     run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
@@ -70,7 +83,7 @@ def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="*", default=list(STUDIES), choices=list(STUDIES))
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rows", nargs="*", default=None)
     chosen = parser.parse_args()
     for study in chosen.studies:
@@ -81,7 +94,7 @@ def main() -> None:
                 lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
                 line = next((line for line in lines if wanted.items() <= line.items()), None)
                 if line is None:
-                    line = measure(study, row, variant, options, chosen.steps)
+                    line = measure(study, row, variant, dict(options), chosen.steps)
                     with RESULTS.open("a") as file:
                         file.write(json.dumps(line) + "\n")
                 print(f"{study}: {row}, {variant}: {line['success']:.1%}, SPL {line['spl']:.3f}", flush=True)
