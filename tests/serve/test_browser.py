@@ -73,6 +73,10 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     assert page.locator("#candidate-list button").count() == 3
     page.locator("#candidate-list button").nth(1).click()
     assert page.locator('#candidate-list button[aria-checked="true"]').count() == 1
+    # Two planners side by side on the same maze.
+    page.select_option("#other", "pretrained:MazeS4G1-uniform")
+    page.click("#plan")
+    expect(page.locator("#board-1 .path").first).to_be_visible()
     # Run it beside the bot, to success.
     page.select_option("#other", "bot")
     page.click("#run")
@@ -118,5 +122,8 @@ def test_landscape_keyboard_and_training(page):
     page.select_option("#training", "runs/mine")
     page.wait_for_selector("#curves svg")
     assert "step 150" in page.inner_text("#progress")
+    page.click("#use-run")
+    expect(page.locator("#tokens li.settled")).to_have_count(10)
+    assert page.input_value("#planner") == "runs/mine"
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0  # nothing sticks out, however narrow the window

@@ -15,7 +15,7 @@ const $ = (id) => document.getElementById(id);
 
 const state = {
   maze: { rows: ["######", "##>>##", "######"], mission: "" }, maxSteps: 400,
-  tool: "##", possible: true, plan: null, candidate: 0, iteration: 0, heat: null, goal: null,
+  tool: "##", possible: true, plan: null, otherPlan: null, candidate: 0, iteration: 0, heat: null, goal: null,
 };
 let catalogue = null;
 const boards = [new Board($("board-0"), { onpick: pick }), new Board($("board-1"))];
@@ -139,7 +139,8 @@ async function plan() {
   player.clear();
   state.heat = null;
   $("landscape").setAttribute("aria-pressed", "false");
-  state.plan = await ask("api/plan", request($("planner").value));
+  const names = [$("planner").value, $("other").value].filter((name) => known(name));
+  [state.plan, state.otherPlan] = await Promise.all(names.map((name) => ask("api/plan", request(name))));
   state.candidate = state.plan.chosen;
   state.iteration = 0;
   show();
@@ -209,25 +210,28 @@ function show() {
       }
     }
     $(`told-${index}`).textContent = state.maze.mission;
-    board.draw({ rows: state.maze.rows, heat: state.heat, goals: state.heat && state.goal ? [state.goal] : [], ...(index === 0 ? planned() : {}) });
+    board.draw({ rows: state.maze.rows, heat: state.heat, goals: state.heat && state.goal ? [state.goal] : [], ...planned(index) });
   }
   if (state.plan) showPlan();
 }
 
-function planned() {
-  if (!state.plan) return {};
-  const frame = currentFrame();
-  const others = state.plan.candidates.filter((_, index) => index !== state.candidate);
-  return { path: frame.path, goals: frame.goals, faint: others.map(({ frames }) => frames[Math.min(state.iteration, frames.length - 1)].path) };
+// What a board shows of the plan that takes shape on it, at the iteration of the moment.
+function planned(index) {
+  const plan = index === 0 ? state.plan : state.plan && state.otherPlan;
+  if (!plan) return {};
+  const chosen = index === 0 ? state.candidate : plan.chosen;
+  const frame = frameOf(plan.candidates[chosen]);
+  const faint = plan.candidates.filter((_, number) => number !== chosen).map((candidate) => frameOf(candidate).path);
+  return { path: frame.path, goals: frame.goals, faint };
 }
 
-function currentFrame() {
-  const { frames } = state.plan.candidates[state.candidate];
+function frameOf({ frames }) {
   return frames[Math.min(state.iteration, frames.length - 1)];
 }
 
 function showPlan() {
-  const { frames } = state.plan.candidates[state.candidate], frame = currentFrame(), last = frames.length - 1;
+  const { frames } = state.plan.candidates[state.candidate], last = frames.length - 1;
+  const frame = frameOf(state.plan.candidates[state.candidate]);
   $("iteration").max = last;
   $("iteration").value = Math.min(state.iteration, last);
   $("iteration-label").textContent = `Iteration ${Math.min(state.iteration, last)} of ${last}`;
@@ -276,6 +280,7 @@ function save(name, blob) {
 let curves = {};
 async function watch() {
   const name = $("training").value;
+  $("use-run").hidden = true;
   if (!name) {
     $("curves").replaceChildren();
     $("progress").textContent = catalogue.runs.length ? "" : "There are no runs in the served folder.";
@@ -288,6 +293,7 @@ async function watch() {
     for (const [curve, points] of Object.entries(found.curves)) curves[curve] = [...(curves[curve] ?? []), ...points];
     $("progress").textContent = `${found.task}: step ${found.step} of ${found.steps}`;
     $("curves").replaceChildren(...Object.entries(curves).filter(([, points]) => points.length > 1).map(([title, points]) => chart(title, points)));
+    $("use-run").hidden = !known(name);
     if (found.step < found.steps) setTimeout(() => name === $("training").value && watch(), 5000);
   } catch (error) {
     $("progress").textContent = error.message;
@@ -372,6 +378,12 @@ function listen() {
   for (const id of ["execute", "slip"]) on(id, "change", () => { remember(); if (player.loaded) doing($("run"), run); });
   on("iteration", "input", () => { state.iteration = number("iteration"); show(); });
   on("training", "change", () => { curves = {}; watch(); });
+  on("use-run", "click", () => {
+    $("planner").value = $("training").value;
+    defaults();
+    remember();
+    doing($("plan"), plan);
+  });
   on("share", "click", async () => {
     remember();
     try {
