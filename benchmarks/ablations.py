@@ -1,7 +1,7 @@
-"""Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, how are the
-methods of the benchmark best trained?
+"""Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
+of places and haste help, how are the methods of the benchmark best trained?
 
-python benchmarks/ablations.py [memory|subgoals|tuning ...] [--steps 2000] [--rows ROW ...]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning ...] [--steps 2000] [--rows ROW ...]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -45,9 +45,15 @@ TUNING: dict[str, dict[str, Any]] = {
         "dropout 0.1": {"dropout": 0.1},
     }.items()
 }
+LEARNING: dict[str, dict[str, Any]] = {
+    "positions, haste 0.7": {},
+    "positions, haste 0": {"haste": 0.0},
+    "neither": {"haste": 0.0, "positions": False},
+}
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
+    "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2"), LEARNING),
     "tuning": (("MazeS4G1",), TUNING),
 }
 
