@@ -53,6 +53,7 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     # Take a maze, close it in, and be told that it cannot be done.
     page.fill("#seed", "2001")
     page.click("#new-maze")
+    expect(page.locator("#mission")).to_have_value("go to the yellow ball")
     expect(page.locator("#verdict")).to_have_text("This can be done.")
     page.fill("#mission", "go to the green box")
     page.press("#mission", "Enter")
