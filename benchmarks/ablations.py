@@ -23,12 +23,12 @@ from genplan.tasks.table import VALIDATION_SEEDS
 RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
 SEEDS = VALIDATION_SEEDS[:250]
 MEMORY: dict[str, dict[str, Any]] = {
-    "trail": {"trail": True, "context": 0},
-    "last 10 steps": {"trail": False, "context": 10},
-    "none": {"trail": False, "context": 0},
+    "trail": {"trail": True, "context": 0, "positions": True},
+    "last 10 steps": {"trail": False, "context": 10, "positions": True},
+    "none": {"trail": False, "context": 0, "positions": True},
 }
 SUBGOALS: dict[str, dict[str, Any]] = {
-    " ".join(kinds): {"goal_kinds": kinds}
+    " ".join(kinds): {"goal_kinds": kinds, "positions": True}
     for kinds in (
         ("target",),
         ("key", "target"),
@@ -46,9 +46,10 @@ TUNING: dict[str, dict[str, Any]] = {
     }.items()
 }
 LEARNING: dict[str, dict[str, Any]] = {
-    "positions, haste 0.7": {},
-    "positions, haste 0": {"haste": 0.0},
-    "neither": {"haste": 0.0, "positions": False},
+    "positions, haste 0.7": {"positions": True},
+    "positions, haste 0": {"positions": True, "haste": 0.0},
+    "haste 0.7": {},
+    "neither": {"haste": 0.0},
 }
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),

@@ -30,7 +30,7 @@ class PlannerConfig:
     heads: int = 4
     layers: int = 3
     passes: int = 24
-    positions: bool = True  # codes of a cell's place beside what the map shows there
+    positions: bool = False  # codes of a cell's place beside what the map shows there
     dropout: float = 0.0
     goal_kinds: tuple[str, ...] = ("target",)
     execute: int = 1
@@ -176,18 +176,19 @@ class TrainConfig:
 
 WAYPOINTS = ("blocker", "key", "door", "target")
 TRAIL = {"context": 0, "trail": True}
+LARGE = {"passes": 36, "positions": True}
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "MazeS4G1": (TRAIL, {"steps": 7000, "recolour": True}),
     "MazeS4G2": (TRAIL, {"steps": 15000, "recolour": True}),
-    "MazeS7G1": ({"passes": 36, **TRAIL}, {"steps": 12000, "per_map": 16, "recolour": True}),
-    "MazeS7G2": ({"passes": 36, **TRAIL}, {"steps": 14000, "per_map": 16, "recolour": True}),
+    "MazeS7G1": ({**LARGE, **TRAIL}, {"steps": 12000, "per_map": 16, "recolour": True}),
+    "MazeS7G2": ({**LARGE, **TRAIL}, {"steps": 14000, "per_map": 16, "recolour": True}),
     "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
     "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
-    "all": ({"passes": 36, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 16000, "recolour": True}),
+    "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 16000, "recolour": True}),
 }
 
 
