@@ -14,6 +14,7 @@ from genplan.data.windows import Past, Windows
 from genplan.errors import UserError
 from genplan.evaluate import rollout
 from genplan.flow import Rng
+from genplan.models.encoder import PositionEncoder
 from genplan.planners.genplan import GenPlan
 from genplan.tasks.batch import EnvBatch
 from genplan.types import Episode
@@ -65,6 +66,14 @@ def test_training_and_planning_ask_the_same_network(room, source, preset, trail)
         trained = model.network(context, window.features, window.past, 1)(x_t, t)
     for name, logits in trained.items():
         assert torch.allclose(logits, planned[name], atol=1e-5)
+
+
+def test_codes_of_places_tell_all_cells_apart_in_grids_of_any_size():
+    code = PositionEncoder(32)
+    small, large = code(5, 3), code(19, 19)
+    assert small.shape == (15, 32)
+    assert torch.allclose(small[2 + 5 * 1], large[2 + 19 * 1])  # column 2, row 1 of both
+    assert torch.cdist(large, large).fill_diagonal_(1).min() > 0.01
 
 
 def test_weights_serve_worlds_of_other_sizes(room):

@@ -6,7 +6,7 @@ BabyAI's words.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -169,6 +169,3 @@ class Problem(BaseModel):
     """What was found, what was expected, what to do."""
 
     detail: str
-
-
-Kind = Literal["plan", "episode"]
