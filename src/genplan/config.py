@@ -188,7 +188,7 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
-    "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 16000, "recolour": True}),
+    "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 35000, "per_map": 16, "recolour": True}),
 }
 
 
