@@ -19,6 +19,7 @@ MAX_SEED = 2**31 - 1
 Row = Annotated[str, Field(max_length=2 * MAX_SIDE)]
 Place = tuple[int, int]
 Pose = tuple[int, int, int]  # x, y, heading (0 right, 1 down, 2 left, 3 up)
+PlannerName = Annotated[str, Field(max_length=200, examples=["pretrained:MazeS4G1"])]
 
 
 class Strict(BaseModel):
@@ -26,8 +27,13 @@ class Strict(BaseModel):
 
 
 class Maze(Strict):
-    rows: list[Row] = Field(min_length=3, max_length=MAX_SIDE, description="two characters per cell")
-    mission: str = Field(min_length=1, max_length=200)
+    rows: list[Row] = Field(
+        min_length=3,
+        max_length=MAX_SIDE,
+        description="two characters per cell",
+        examples=[["##########", "##>>....##", "##....AR##", "##########"]],
+    )
+    mission: str = Field(min_length=1, max_length=200, examples=["go to the red ball"])
 
 
 class Options(Strict):
@@ -40,7 +46,7 @@ class Options(Strict):
 
 
 class MazeRequest(Strict):
-    task: str = Field(max_length=40)
+    task: str = Field(max_length=40, examples=["MazeS4G1"])
     seed: int = Field(1234, ge=0, le=MAX_SEED)
 
 
@@ -55,7 +61,7 @@ class CheckAnswer(BaseModel):
 
 
 class PlanRequest(Strict):
-    planner: str = Field(max_length=200)
+    planner: PlannerName
     maze: Maze
     options: Options = Options()
     seed: int = Field(0, ge=0, le=MAX_SEED)
@@ -123,7 +129,7 @@ class EpisodeAnswer(BaseModel):
 
 
 class LandscapeRequest(Strict):
-    planner: str = Field(max_length=200)
+    planner: PlannerName
     maze: Maze
     goal: Place | None = Field(None, description="a sub-goal; left out, the planner's own")
 
