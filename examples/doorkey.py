@@ -11,6 +11,7 @@ import minigrid  # noqa: F401  (registers its environments)
 import numpy as np
 
 from genplan.data.tokens import PlanSpec
+from genplan.errors import LostError
 from genplan.planners.reference import Expert
 from genplan.tasks import Task
 from genplan.tasks.grid import Watch
@@ -59,7 +60,7 @@ def follow(env):
                 if there not in first:
                     first[there] = action if first[here] is None else first[here]
                     queue.append(there)
-        raise AssertionError("no way to the goal")
+        raise LostError("no way to the goal")
 
     return act
 

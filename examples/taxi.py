@@ -8,6 +8,7 @@ from collections import deque
 import gymnasium
 
 from genplan.data.tokens import PlanSpec
+from genplan.errors import LostError
 from genplan.planners.reference import Expert
 from genplan.tasks import Task
 
@@ -30,7 +31,7 @@ def follow(env):
                 if there not in first:
                     first[there] = step
                     queue.append(there)
-        raise AssertionError("no way to deliver the passenger")
+        raise LostError("no way to deliver the passenger")
 
     return act
 

@@ -11,3 +11,7 @@ class DataError(UserError):
 
 class LayoutError(UserError):
     """A map that cannot be built, or cannot be solved."""
+
+
+class LostError(UserError):
+    """An expert does not know how to go on; a demonstration that ends so is left out."""

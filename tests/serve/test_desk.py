@@ -91,3 +91,14 @@ def test_it_does_not_promise_more_than_it_can(monkeypatch):
     with pytest.raises(BusyError, match="took longer"):
         late.result(10)
     place.close()
+
+
+def test_a_busy_desk_waits_a_moment_for_those_who_came_together(monkeypatch):
+    monkeypatch.setattr(desk, "GATHER", 5.0)
+    place = Desk()
+    place._together = 3
+    answers = [place.ask("same", whole, number, urgent=True) for number in range(2)]
+    assert not answers[0].done()
+    answers.append(place.ask("same", whole, 2, urgent=True))
+    assert [answer.result(10) for answer in answers] == [(0, 3), (2, 3), (4, 3)]
+    place.close()

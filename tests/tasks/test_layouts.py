@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from genplan.errors import LayoutError
+from genplan.errors import LayoutError, LostError
 from genplan.planners.reference import Bot
 from genplan.tasks import make_world
 from genplan.tasks.layouts import FixedLayout, layout_text
@@ -69,6 +69,7 @@ def test_text_and_map_are_inverse():
     ("text", "mission", "message"),
     [
         (ROOM.replace("KB", ".."), "go to the yellow key", r"the yellow key at \(4, 2\) is out of reach"),
+        (ROOM.replace("KB", ".."), "open the blue door", "the blue door is locked, and no key of its colour"),
         (ROOM, "go to the green box", "names a green box, but the map has 0 of them; expected at least 1"),
         (ROOM.replace("LB", "##"), "go to the yellow key", "out of reach of the agent"),
         (ROOM.replace(">>", ".."), "go to the red ball", "0 agents, expected 1"),
@@ -85,6 +86,17 @@ def test_text_and_map_are_inverse():
 def test_maps_that_cannot_be_are_refused(text, mission, message):
     with pytest.raises(LayoutError, match=message):
         FixedLayout(text, mission)
+
+
+def test_a_bot_without_a_way_gives_up():
+    class KeyBehindTheDoor(FixedLayout):
+        def _gen_grid(self, width, height):
+            super()._gen_grid(width, height)
+            self.grid.set(4, 4, self.grid.get(1, 4))
+            self.grid.set(1, 4, None)
+
+    with pytest.raises(LostError, match="the bot does not know how to go on"):  # left alone, it would think for ever
+        solve(KeyBehindTheDoor(ROOM, "open the blue door"))
 
 
 def test_slips_follow_their_probability_and_their_seed():

@@ -27,7 +27,7 @@ import torch
 
 from genplan import tasks
 from genplan.data import episodes as storage
-from genplan.errors import DataError, UserError
+from genplan.errors import DataError, LostError, UserError
 from genplan.flow import Rng
 from genplan.planners.names import resolve
 from genplan.tasks.table import TRAIN_SEEDS
@@ -94,12 +94,8 @@ def collect_episode(
             memory = planner.observe(memory, action, Observations.stack(seen[-1:]), row)
             if not success and (terminated or truncated or len(actions) >= (give_up or task.max_steps)):
                 return None
-    except AssertionError:  # the bot's way to say that it does not know how to go on
+    except LostError:
         return None
-    except Exception as error:
-        if type(error).__name__ == "DisappearedBoxError":  # a clumsy bot opened the box that it was to reach
-            return None
-        raise
     return Episode(
         states=np.array([int(view["state"]) for view in seen]),
         actions=np.array(actions),

@@ -13,7 +13,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from genplan.errors import UserError
+from genplan.errors import LostError, UserError
 from genplan.flow import Rng
 from genplan.types import Memory, Observations, Oracle, Plan
 
@@ -66,6 +66,20 @@ class ShortestBot(Expert):
         super().__init__(partial(_follow_bot, sees_all=True))
 
 
+class _Intentions(list[Any]):
+    """What the bot means to do next. On odd maps one intention follows another for ever; here they come to an end."""
+
+    MOST = 1000  # between two actions; in BabyAI's levels there are a few
+
+    number = 0
+
+    def append(self, intention: Any) -> None:
+        self.number += 1
+        if self.number > self.MOST:
+            raise RecursionError(f"{self.MOST} intentions and no action")
+        super().append(intention)
+
+
 def _follow_bot(env: gymnasium.Env[Any, Any], sees_all: bool) -> Act:
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
@@ -74,11 +88,16 @@ def _follow_bot(env: gymnasium.Env[Any, Any], sees_all: bool) -> Act:
             f"the bot understands BabyAI's levels, found {type(env.unwrapped).__name__}; give your own expert"
         )
     bot = BabyAIBot(env)
+    bot.stack = intentions = _Intentions(bot.stack)
     if sees_all:
         bot.vis_mask[:] = True
 
     def act(last: int | None) -> int:
-        action = int(bot.replan(last))
+        intentions.number = 0
+        try:
+            action = int(bot.replan(last))
+        except Exception as error:  # it gives up in many ways
+            raise LostError(f"the bot does not know how to go on here ({type(error).__name__})") from error
         return action if action < env.action_space.n else 0  # type: ignore[attr-defined]  # `done` is no action here
 
     return act

@@ -37,7 +37,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         (404, "no such planner, task or run"),
         (413, "the request is too large"),
         (422, "the request makes no sense; the detail says why"),
-        (503, "too busy"),
+        (429, "too much to do; the detail says what to ask for"),
     )
 }
 POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -177,7 +177,7 @@ async def guard(request: Request, call_next: Callable[[Request], Awaitable[Respo
 
 def told(_: Request, error: Exception) -> Response:
     text = str(error)
-    code = 503 if isinstance(error, BusyError) else 404 if isinstance(error, MissingError) else 422
+    code = 429 if isinstance(error, BusyError) else 404 if isinstance(error, MissingError) else 422
     return JSONResponse({"detail": text}, code)
 
 
@@ -193,8 +193,10 @@ def serve(folder: Path, host: str, port: int, open_browser: bool) -> None:
     import threading
     import webbrowser
 
+    import torch
     import uvicorn
 
+    torch.set_num_threads(1)  # the other core is for talking to visitors
     hosts = None if host in ("127.0.0.1", "localhost", "::1") else ["*"]
     config = uvicorn.Config(make_app(folder, hosts), host=host, port=port, log_level="warning")
     if open_browser:

@@ -25,6 +25,7 @@ class MissingError(UserError):
 class Catalogue:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self._seen: dict[str, Path] = {}  # planners found when the folders were last read
         self._loaded: dict[Path, tuple[int, Learned, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
@@ -45,16 +46,20 @@ class Catalogue:
 
     def load(self, name: str) -> tuple[Learned, dict[str, Any]]:
         """A planner by name; one that is being trained is read again when it has learnt more."""
-        known = self.places()
-        if name not in known:
-            raise MissingError(f"there is no planner '{name[:80]}'; known are {', '.join(known)}")
-        path = known[name]
+        path = self._find(name)
         when = (path / "model.safetensors").stat().st_mtime_ns
         with self._lock:
             if path not in self._loaded or self._loaded[path][0] != when:
                 self._loaded[path] = (when, *runs.load(path))
             _, planner, config = self._loaded[path]
         return planner, config
+
+    def _find(self, name: str) -> Path:
+        if name not in self._seen or not (self._seen[name] / "model.safetensors").is_file():
+            self._seen = self.places()  # reading folders takes longer than a request may
+        if name not in self._seen:
+            raise MissingError(f"there is no planner '{name[:80]}'; known are {', '.join(self._seen)}")
+        return self._seen[name]
 
     def describe(self) -> schema.Catalogue:
         planners = []

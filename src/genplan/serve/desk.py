@@ -1,7 +1,9 @@
 """Where planning requests of all visitors meet: equal ones are planned together, in one batch.
 
 One thread does all planning. Plans that somebody waits for come first; episodes go on between them, a step at a time,
-so that a long episode keeps nobody waiting for longer than one of its steps.
+so that a long episode keeps nobody waiting for longer than one of its steps. Visitors who were planned together tend to
+ask again together: a moment's wait for all of them is worth more than a small batch at once. A single visitor never
+waits.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from genplan.errors import UserError
 MOST_TOGETHER = 32
 MOST_WAITING = 256
 PATIENCE = 60.0  # seconds
+GATHER = 0.05  # seconds that a busy desk waits for those who were planned together last time to come again
 
 Batch = Callable[[Sequence[Any]], Generator[None, None, Sequence[Any]]]
 """Requests -> answers, in the same order; yields where others may come in between."""
@@ -43,6 +46,7 @@ class Desk:
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._running: list[tuple[list[Job], Generator[None, None, Sequence[Any]]]] = []
+        self._together = 1  # plans in the last batch
         self._open = True
         self._thread = threading.Thread(target=self._work, name="planning", daemon=True)
         self._thread.start()
@@ -68,10 +72,13 @@ class Desk:
             with self._changed:
                 while self._open and not self._waiting and not self._running:
                     self._changed.wait()
+                if self._together > 1 and self._waiting:
+                    self._changed.wait_for(lambda: len(self._waiting) >= self._together or not self._open, GATHER)
                 if not self._open:
                     return
                 jobs = self._next()
             if jobs:
+                self._together = len(jobs) if jobs[0].urgent else 1
                 self._begin(jobs)
             elif self._running:
                 self._advance(self._running.pop(0))

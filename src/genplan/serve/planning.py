@@ -14,7 +14,8 @@ from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 from torch import Tensor
 
 from genplan.data.tokens import PlanSpec
-from genplan.errors import UserError
+from genplan.errors import LostError, UserError
+from genplan.evaluate import rollout
 from genplan.flow import Rng, Trace
 from genplan.planners.genplan import GenPlan
 from genplan.planners.learned import Learned
@@ -115,28 +116,27 @@ def plans(requests: Sequence[Wanted]) -> Generator[None, None, list[schema.PlanA
 
 
 def _candidate(spec: PlanSpec, trace: Trace, row: int, state: int, energy: float) -> schema.Candidate:
-    frames = []
     calls = len(trace.t) - 1
-    for call in range(calls + 1):
-        asked = min(call, calls - 1)
-        over = call == calls
-        tokens = trace.tokens["actions"][call, row].tolist()
-        path = (trace.tokens["states"][call, row] if over else trace.predicted["states"][asked, row]).clone()
-        path[0] = state
-        aims: list[schema.Place] = []
-        if "goals" in trace.tokens:
-            found = trace.tokens["goals"][call, row, 0] if over else trace.predicted["goals"][asked, row, 0]
-            aims = list(dict.fromkeys(_places(spec, found)))
-        frames.append(
-            schema.Frame(
-                t=round(float(trace.t[call]), 4),
-                actions=[token if token < spec.num_actions else None for token in tokens],
-                confidence=[round(value, 4) for value in trace.confidence["actions"][asked, row].tolist()],
-                path=_poses(spec, path),
-                goals=aims,
-                energy=round(float(trace.energy[asked, row]), 4),
-            )
+    # What the network expects at every call, and at last what came out.
+    expected = {
+        name: torch.cat([trace.predicted[name][:, row], trace.tokens[name][-1:, row]]) for name in trace.predicted
+    }
+    expected["states"][:, 0] = state
+    times, actions = trace.t.tolist(), trace.tokens["actions"][:, row].tolist()
+    sure, energies = trace.confidence["actions"][:, row].tolist(), trace.energy[:, row].tolist()
+    paths = expected["states"].clamp(max=spec.num_states - 1).tolist()
+    aims = expected["goals"][:, 0].flatten(1).tolist() if "goals" in expected else [[]] * (calls + 1)
+    frames = [
+        schema.Frame(
+            t=round(times[call], 4),
+            actions=[token if token < spec.num_actions else None for token in actions[call]],
+            confidence=[round(value, 4) for value in sure[min(call, calls - 1)]],
+            path=[spec.pose(token) for token in paths[call]],
+            goals=[spec.position(token) for token in dict.fromkeys(aims[call])],
+            energy=round(energies[min(call, calls - 1)], 4),
         )
+        for call in range(calls + 1)
+    ]
     return schema.Candidate(frames=frames, energy=round(energy, 4))
 
 
@@ -146,10 +146,8 @@ def _candidate(spec: PlanSpec, trace: Trace, row: int, state: int, energy: float
 def bot_steps(task: Task) -> int | None:
     """How many steps the bot needs; None where it fails (it is made for BabyAI's own rooms)."""
     try:
-        from genplan.evaluate import rollout
-
         found = rollout(Bot(), task, [0])[0]
-    except Exception:  # the stock bot gives up on odd maps in many ways
+    except LostError:
         return None
     return found.steps if found.success else None
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key, Wall, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import BabyAIMissionSpace, RoomGridLevel
 from minigrid.envs.babyai.core.verifier import (
+    ActionInstr,
     AfterInstr,
     AndInstr,
     BeforeInstr,
@@ -58,7 +61,7 @@ class FixedLayout(WholeGrid, _AnySize):
     """An environment that is the same at every reset. Refuses maps in which its mission cannot be done."""
 
     def __init__(self, text: str, mission: str, max_steps: int = 400, **kwargs: Any) -> None:
-        self._place(*parse_layout(text), mission, max_steps, **kwargs)
+        self._place(*_possible(text, mission), mission, max_steps, **kwargs)
 
     @classmethod
     def of(
@@ -67,23 +70,34 @@ class FixedLayout(WholeGrid, _AnySize):
         """From an observation's image and pose."""
         env = cls.__new__(cls)
         x, y, heading = (int(number) for number in pose)
-        env._place(Grid.decode(np.asarray(image))[0], (x, y, heading), mission, max_steps, **kwargs)
+        grid = Grid.decode(np.asarray(image))[0]
+        check_solvable(grid, (x, y, heading), parse_mission(mission), mission)
+        env._place(grid, (x, y, heading), mission, max_steps, **kwargs)
         return env
 
     def _place(self, grid: Grid, pose: tuple[int, int, int], mission: str, max_steps: int, **kwargs: Any) -> None:
-        check_solvable(grid, pose, parse_mission(mission), mission)
         self._start, self._pose, self._mission = grid, pose, mission
         WholeGrid.__init__(self, width=grid.width, height=grid.height, max_steps=max_steps, **kwargs)
 
     def _gen_grid(self, width: int, height: int) -> None:
-        self.grid = self._start.copy()
+        self.grid = Grid(width, height)
         for x in range(width):
             for y in range(height):
-                if (cell := self.grid.get(x, y)) is not None:
+                if (cell := self._start.get(x, y)) is not None:
+                    cell = copy(cell)  # things hold nothing that changes; Grid.copy goes deep, at six times the cost
                     cell.init_pos = cell.cur_pos = (x, y)
+                    self.grid.set(x, y, cell)
         self.agent_pos, self.agent_dir = self._pose[:2], self._pose[2]
         self.instrs = parse_mission(self._mission)
         self.mission = self._mission
+
+
+@lru_cache(64)
+def _possible(text: str, mission: str) -> tuple[Grid, tuple[int, int, int]]:
+    """A layout, checked; kept, because a maze is seldom built once only, and never changed."""
+    grid, pose = parse_layout(text)
+    check_solvable(grid, pose, parse_mission(mission), mission)
+    return grid, pose
 
 
 def parse_layout(text: str) -> tuple[Grid, tuple[int, int, int]]:
@@ -200,7 +214,8 @@ def check_solvable(grid: Grid, pose: tuple[int, int, int], instruction: Instr, m
         if found <= keys:
             break
         keys |= found
-    for desc in _things(instruction):
+    for task in _tasks(instruction):
+        desc = task.desc
         matching = [
             (x, y)
             for x in range(grid.width)
@@ -215,6 +230,14 @@ def check_solvable(grid: Grid, pose: tuple[int, int, int], instruction: Instr, m
             raise LayoutError(
                 f"the mission '{mission}' cannot be done: the {what} at {where} is out of reach of the agent at "
                 f"{pose[:2]}; open a wall, or add a key for a locked door"
+            )
+        if isinstance(task, OpenInstr) and not any(
+            place in touched and (not grid.get(*place).is_locked or grid.get(*place).color in keys)
+            for place in matching
+        ):
+            raise LayoutError(
+                f"the mission '{mission}' cannot be done: the {what} is locked, and no key of its colour is within "
+                f"reach of the agent at {pose[:2]}; add one"
             )
 
 
@@ -234,7 +257,7 @@ def _reach(grid: Grid, start: tuple[int, int], keys: set[str]) -> set[tuple[int,
     return touched
 
 
-def _things(instruction: Instr) -> list[ObjDesc]:
-    if hasattr(instruction, "desc"):
-        return [instruction.desc]
-    return _things(instruction.instr_a) + _things(instruction.instr_b)
+def _tasks(instruction: Instr) -> list[ActionInstr]:
+    if isinstance(instruction, ActionInstr):
+        return [instruction]
+    return _tasks(instruction.instr_a) + _tasks(instruction.instr_b)
