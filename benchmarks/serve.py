@@ -2,14 +2,15 @@
 
 python benchmarks/serve.py [--seconds 30]
 
-Starts a server of its own. Prints errors, plans per second of both, their ratio, and how long a single visitor waits.
-For the fuzzing of the API see results/serve.md.
+Starts a server of its own. Prints errors, plans per second of both, their ratio, and how long a single visitor waits;
+and, where a Chromium is found, the time from a click to the first frame of a plan. See also benchmarks/fuzz.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import shutil
 import statistics
 import subprocess
 import sys
@@ -41,6 +42,26 @@ def load(visitors: int, seconds: float, maze: dict[str, object]) -> tuple[float,
     return len(taken) / seconds, taken, sum(errors for _, errors in found)
 
 
+def first_frames(clicks: int = 10) -> list[int] | None:
+    """Milliseconds from a click on Plan to the first frame on the page, the first click included."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as driver:
+        page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"]).new_page()
+        page.goto(ADDRESS)
+        page.wait_for_selector("body[data-ready]")
+        for _ in range(clicks):
+            page.evaluate("delete document.body.dataset.firstFrame")
+            page.click("#plan")
+            page.wait_for_selector("body[data-first-frame]")
+            found.append(int(page.evaluate("document.body.dataset.firstFrame")))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30)
@@ -55,14 +76,17 @@ def main() -> None:
                     break
                 except httpx.TransportError:
                     time.sleep(0.3)
-            body = {"planner": "pretrained:MazeS4G1", "maze": maze}
+            frames = first_frames()
             for _ in range(5):
-                client.post("/api/plan", json=body)
+                client.post("/api/plan", json={"planner": "pretrained:MazeS4G1", "maze": maze})
         alone, waits, wrong = load(1, seconds, maze)
         together, long_waits, errors = load(20, seconds, maze)
     finally:
         server.terminate()
         server.wait()
+    if frames:
+        rest = statistics.median(frames[1:])
+        print(f"from click to first frame: {frames[0]} ms at first, then {rest:.0f} ms (median of {len(frames) - 1})")
     print(f"one visitor: {alone:.1f} plans/s, median {1000 * statistics.median(waits):.0f} ms, {wrong} errors")
     print(f"20 visitors: {together:.1f} plans/s, median {1000 * statistics.median(long_waits):.0f} ms, {errors} errors")
     print(f"ratio: {together / alone:.2f}")

@@ -23,7 +23,7 @@ FLAGS = [
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=BROWSER, args=[f"--{flag}" for flag in FLAGS])
+        found = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
         yield found
         found.close()
 
