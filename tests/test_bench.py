@@ -96,9 +96,13 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add(line(Cell("GenPlan-M", "MazeS4G1", seed=1), [1] * 18 + [0] * 2))
     results.add(line(Cell("BC", "MazeS4G1"), [0] * 15 + [1] * 5))
     results.add(line(Cell("mine.py:<Mine>", "MazeS4G1"), [0] * 20))
+    results.add(line(Cell("bot", "MazeS4G1", episodes=4), [0] * 4, steps=5))  # a short look: does not count
+    results.add(line(Cell("GenPlan-U", "MazeS4G1", preset="paper"), [1] * 10 + [0] * 10))
+    results.add({**line(Cell("DT", "MazeS4G1"), [0] * 20), "config_hash": "of other settings"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
     for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: 100.0, 90.0 %", "mine.py:&lt;Mine&gt;",
-                   "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder"):  # fmt: skip
+                   "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder", "50.0<br>", "<i>52.4</i>",
+                   "0.0 †", "other settings than this version", "DT · MazeS4G1"):  # fmt: skip
         assert wanted in text
     assert "http" not in text.replace("http-equiv", "")
     with pytest.raises(UserError, match="bench run main"):

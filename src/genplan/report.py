@@ -33,8 +33,9 @@ class Board:
 
     def __init__(self, results: Results) -> None:
         self.lines = results.lines
-        # Later lines replace earlier ones: the settings changed in between.
-        self.newest = {self._key(line): line for line in results.lines}
+        # Later lines replace earlier ones, whose settings were others; but a short look never replaces a whole cell.
+        self.newest = {self._key(line): line for line in sorted(results.lines, key=lambda line: len(line["success"]))}
+        self.old = {key for key, line in self.newest.items() if not _of_today(line)}
 
     @staticmethod
     def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -45,6 +46,9 @@ class Board:
         self, method: str, row: str, seed: int = 0, demonstrations: int = 1000, preset: str = "default"
     ) -> Mapping[str, Any] | None:
         return self.newest.get((method, row, seed, demonstrations, preset))
+
+    def mark(self, line: Mapping[str, Any]) -> str:
+        return " †" if self._key(line) in self.old else ""
 
     def score(self, line: Mapping[str, Any]) -> Score:
         return score(line, self.line("bot", line["row"]))
@@ -57,6 +61,14 @@ class Board:
         return [method for method in ORDER if method in there] + own
 
 
+def _of_today(line: Mapping[str, Any]) -> bool:
+    """Whether a cell would be measured in the same way now."""
+    try:
+        return bool(Cell(**line["config"]["cell"]).config_hash == line["config_hash"])
+    except (TypeError, UserError):  # a kind of cell that there is no more
+        return False
+
+
 def benchmark_page(results: Path, out: Path) -> Path:
     if not results.exists():
         raise UserError(f"there is no {results}; fill it with: genplan bench run main")
@@ -67,7 +79,10 @@ def benchmark_page(results: Path, out: Path) -> Path:
     for title, families in CHAPTERS.items():
         rows = [row for row in ROWS.values() if row.family in families]
         parts += [f"<h2>{title}</h2>", _success(board, rows), _means(board, rows), _differences(board, rows)]
-    parts += [_times(board), _seeds(board), _demonstrations(board), _episodes(board), _missing(board), _history(board)]
+    if board.old:
+        parts.append('<p class="soft">†: measured with other settings than this version of genplan has.</p>')
+    for part in (_times, _seeds, _presets, _demonstrations, _episodes, _missing, _history):
+        parts.append(part(board))
     write_atomically(out, page("genplan: results", "".join(parts)).encode())
     return out
 
@@ -89,9 +104,12 @@ def _success(board: Board, rows: Sequence[Row]) -> str:
         return "<p>No cell of these rows has been run yet.</p>"
     lines = []
     for row in rows:
-        found = {method: board.score(line) for method in methods if (line := board.line(method, row.name))}
-        best = max((one.success for one in found.values()), default=0.0)
-        cells = [_cell(found.get(method), best, row.paper.get(SHOWN.get(method, method))) for method in methods]
+        found = {method: line for method in methods if (line := board.line(method, row.name))}
+        best = max((board.score(line).success for line in found.values()), default=0.0)
+        cells = [
+            _cell(board, found.get(method), best) + _paper(row.paper.get(SHOWN.get(method, method)))
+            for method in methods
+        ]
         walks = [board.score(line).success for kind in WALKS if (line := board.line(f"walk:{kind}", row.name))]
         bot = board.line("bot", row.name)
         cells.append(f"{100 * max(walks):.1f}" if walks else "–")
@@ -100,15 +118,19 @@ def _success(board: Board, rows: Sequence[Row]) -> str:
     return table(("", *(_name(method) for method in methods), "best blind walk", "bot"), lines)
 
 
-def _cell(found: Score | None, best: float, paper: float | None) -> str:
-    shown = "–"
-    if found is not None:
-        low, high = found.success_interval
-        value = f"{100 * found.success:.1f}"
-        spl = "" if found.spl is None else f"<br>{found.spl:.3f}"
-        shown = f"<b>{value}</b>" if found.success == best else value
-        shown += f'<br><span class="soft">{100 * low:.0f}–{100 * high:.0f}{spl}</span>'
-    return shown if paper is None else f"{shown}<br><i>{paper:g}</i>"
+def _cell(board: Board, line: Mapping[str, Any] | None, best: float = math.inf) -> str:
+    if line is None:
+        return "–"
+    found = board.score(line)
+    low, high = found.success_interval
+    value = f"{100 * found.success:.1f}"
+    shown = f"<b>{value}</b>" if found.success == best else value
+    spl = "" if found.spl is None else f"<br>{found.spl:.3f}"
+    return f'{shown}{board.mark(line)}<br><span class="soft">{100 * low:.0f}–{100 * high:.0f}{spl}</span>'
+
+
+def _paper(value: float | None) -> str:
+    return "" if value is None else f"<br><i>{value:g}</i>"
 
 
 def _means(board: Board, rows: Sequence[Row]) -> str:
@@ -181,6 +203,19 @@ def _seeds(board: Board) -> str:
     )
 
 
+def _presets(board: Board) -> str:
+    """The paper's architecture and algorithm to the letter, beside ours."""
+    lines = []
+    for method in ("GenPlan-M", "GenPlan-U"):
+        for row in ROWS.values():
+            kinds = {preset: board.line(method, row.name, preset=preset) for preset in ("paper", "default")}
+            if kinds["paper"] is not None:
+                shown = [_cell(board, line) for line in kinds.values()]
+                lines.append((f"{method}, {escape(row.name)}", *shown, f"<i>{row.paper[method]:g}</i>"))
+    head = ("", "preset <code>paper</code>", "preset <code>default</code>", "the paper")
+    return f"<h2>The paper to the letter</h2>{table(head, lines)}" if lines else ""
+
+
 def _demonstrations(board: Board) -> str:
     charts = []
     for row in ("MazeS4G1", "KeyCorridorS3R3"):
@@ -248,7 +283,8 @@ def _missing(board: Board) -> str:
 
 def _there(board: Board, cell: Cell) -> bool:
     method = "pretrained" if cell.method.startswith("pretrained:") else cell.method
-    return board.line(method, cell.row, cell.seed, cell.demonstrations, cell.preset) is not None
+    key = (method, cell.row, cell.seed, cell.demonstrations, cell.preset)
+    return key in board.newest and key not in board.old
 
 
 def _history(board: Board) -> str:
