@@ -81,9 +81,22 @@ def test_paired_differences_and_scores():
     mean, low, high = bench.paired(one, other)
     assert mean == pytest.approx(0.25)
     assert low < 0 < high
+    better = line(Cell("GenPlan-M", "MazeS4G1"), [1] * 6 + [0] * 4), line(Cell("BC", "MazeS4G1"), [0] * 10)
+    assert bench.chance(*better) == pytest.approx(2 / 64)  # six of six
+    assert bench.chance(one, one) == 1
     bot = line(Cell("bot", "MazeS4G1"), [1] * 4, steps=5)
     assert bench.score(one, bot).spl == pytest.approx(0.375)
     assert bench.score(one, None).spl is None
+
+
+def test_other_code_or_weights_make_another_cell(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("a = 1")
+    before = Cell(f"{path}:Mine", "MazeS4G1").config_hash
+    path.write_text("a = 2")
+    assert Cell(f"{path}:Mine", "MazeS4G1").config_hash != before
+    assert "content" in Cell("pretrained:MazeS4G1", "MazeS4G1").config()
+    assert "content" not in Cell("bot", "MazeS4G1").config()
 
 
 def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):

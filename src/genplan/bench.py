@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -102,7 +103,17 @@ class Cell:
                 "training": dataclasses.asdict(training),
                 "options": self.options(),
             }
+        elif content := self.content():
+            about["content"] = content
         return about
+
+    def content(self) -> str | None:
+        """A digest of the weights or the code of a planner that is judged as it is; None where there is no file."""
+        if self.method.startswith("pretrained:") or Path(self.method).is_dir():
+            path = runs.locate(self.method) / "model.safetensors"
+        else:
+            path = Path(self.method.rpartition(":")[0])
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
 
     @property
     def config_hash(self) -> str:
@@ -400,6 +411,14 @@ def paired(line: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, fl
     spread = sum((d - mean) ** 2 for d in differences) / max(number - 1, 1)
     half = 1.96 * (spread / number) ** 0.5
     return mean, mean - half, mean + half
+
+
+def chance(line: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """How likely so large a difference, or a larger one, would be between equals: McNemar's exact test."""
+    pairs = list(zip(line["success"], other["success"], strict=True))
+    ahead, behind = pairs.count((1, 0)), pairs.count((0, 1))
+    tail = sum(math.comb(ahead + behind, number) for number in range(min(ahead, behind) + 1))
+    return float(min(1.0, 2 * tail / 2 ** (ahead + behind)))
 
 
 def expected_minutes(cell: Cell) -> float:

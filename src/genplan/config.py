@@ -93,10 +93,6 @@ class BCConfig(PlannerConfig):
     context: int = 8
     temperature: float = 0.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _without_trail(self)
-
 
 @dataclass(frozen=True)
 class DTConfig(PlannerConfig):
@@ -107,19 +103,10 @@ class DTConfig(PlannerConfig):
     goals: bool = True  # told by the simulator
     temperature: float = 0.5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _without_trail(self)
-
-
-def _without_trail(config: PlannerConfig) -> None:
-    if config.trail:
-        raise UserError("this method reads the last steps one by one and has no trail; set context instead")
-
 
 @dataclass(frozen=True)
 class LEAPConfig(PlannerConfig):
-    """Of LEAP; without `goals` LEAP⊖GC, with an entropy bound LEAP⊕H."""
+    """Of LEAP; without `goals` LEAP⊖GC, and with an entropy bound LEAP⊕H."""
 
     goals: bool = True  # told by the simulator
     entropy_bound: float = 0.0
@@ -201,7 +188,7 @@ METHODS: Mapping[MethodName, PlannerConfig] = {
     "DT-noGC": DTConfig(goals=False),
     "LEAP": LEAPConfig(),
     "LEAP-noGC": LEAPConfig(goals=False),
-    "LEAP-H": LEAPConfig(entropy_bound=0.3),
+    "LEAP-H": LEAPConfig(goals=False, entropy_bound=0.3),
 }
 
 
@@ -215,8 +202,8 @@ def settings(
             raise UserError(f"the preset 'paper' is of GenPlan-M and GenPlan-U, found {method}")
         return _paper_settings(world, known.source)
     planner, training = OF_WORLDS.get(world or "", ({}, {}))
-    if isinstance(known, BCConfig | DTConfig):  # these remember in a way of their own
-        planner = {name: value for name, value in planner.items() if name not in TRAIL}
+    if isinstance(known, BCConfig | DTConfig):  # these read their last steps, beside any trail
+        planner = {name: value for name, value in planner.items() if name != "context"}
     return replace(known, **planner), TrainConfig(**training)
 
 
@@ -229,7 +216,7 @@ def method_of(planner: PlannerConfig) -> MethodName:
     if isinstance(planner, DTConfig):
         return "DT" if planner.goals else "DT-noGC"
     assert isinstance(planner, LEAPConfig)
-    return "LEAP-noGC" if not planner.goals else "LEAP-H" if planner.entropy_bound else "LEAP"
+    return "LEAP-H" if planner.entropy_bound else "LEAP" if planner.goals else "LEAP-noGC"
 
 
 def _paper_settings(world: str | None, source: SourceName) -> tuple[GenPlanConfig, TrainConfig]:

@@ -40,6 +40,7 @@ class Past(NamedTuple):
     actions: Tensor  # [B, C]
     valid: Tensor  # bool [B, C]: False before the episode's first step
     same_map: Tensor | None = None  # bool [B, C]: whether the map looked then as it does now; known in training
+    same_goals: Tensor | None = None  # bool [B, C]: whether the same goals were ahead as are now; known in training
     trail: Tensor | None = (
         None  # [M, L]: states visited by the episode that a map is from; None if nobody asks, or L = 0
     )
@@ -216,6 +217,8 @@ class Windows:
             valid["goals"] = inside[..., None] & self.goals_known[ahead]
         same_map = self.map_of[behind] == self.map_of[rows, None]
         past = Past(self.states[behind], self.actions[behind], past_valid, same_map)
+        if self.spec.num_goals:
+            past = past._replace(same_goals=(self.goals[behind] == self.goals[rows, None]).all(-1))
         if self.trails is not None and self.tried is not None:
             past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
         maps = None if self.maps is None else self.maps[kinds]

@@ -42,6 +42,19 @@ class Known(NamedTuple):
     base: Tensor  # [B, H, D]: added to the plan's tokens
     pointers: Tensor | None  # [M, D, cells]: what a query is compared with
 
+    def part(self, rows: Tensor, copies: int) -> Known:
+        """Of `rows`, `copies` of each in turn; where every window has a map of its own."""
+        each = rows.repeat_interleave(copies)
+        return self._replace(
+            around=[(keys[rows], values[rows]) for keys, values in self.around],
+            hidden=None if self.hidden is None else self.hidden[rows].repeat(1, 1, copies, 1),
+            past=None if self.past is None else [(keys[each], values[each]) for keys, values in self.past],
+            mask=None if self.mask is None else self.mask[each],
+            offsets=self.offsets[each],
+            base=self.base[each],
+            pointers=None if self.pointers is None else self.pointers[rows],
+        )
+
 
 class Layer(nn.Module):
     """Attention over the plan and its past; then attention to the map, beside a network per step.
@@ -221,8 +234,8 @@ class Denoiser(nn.Module):
         seen = functional.embedding(where + known.offsets[..., : where.shape[-1]], known.places).sum(2)
         return seen + functional.embedding(actions * headings + states % headings, known.moves)
 
-    def forward(self, x_t: Mapping[str, Tensor], t: Tensor, known: Known) -> dict[str, Tensor]:
-        """x_t int64 [B, H, ...], t [B] -> logits [B, H, ..., S]"""
+    def forward(self, x_t: Mapping[str, Tensor], t: Tensor, known: Known, places: bool = True) -> dict[str, Tensor]:
+        """x_t int64 [B, H, ...], t [B] -> logits [B, H, ..., S]; without `places`, of actions only."""
         batch, length = x_t["actions"].shape
         x = self.tokens(x_t["states"], x_t["actions"], x_t.get("goals"), known)
         x = x + known.base + self.time(t)[:, None]
@@ -230,14 +243,17 @@ class Denoiser(nn.Module):
             past = None if known.past is None else known.past[number]
             x = layer(x, known.weights[number], known.around[number], known.hidden, past, known.mask)
         x = self.norm(x)
-        logits, places = {"actions": self.to_action(x)}, self.to_place(x)
+        logits = {"actions": self.to_action(x)}
+        if not places:
+            return logits
+        placed = self.to_place(x)
         headings, goals = self.spec.num_headings, self.spec.num_goals
         if known.pointers is None:
-            logits["states"] = places[..., : self.spec.num_states]
+            logits["states"] = placed[..., : self.spec.num_states]
             if goals:
-                logits["goals"] = places[..., self.spec.num_states :].unflatten(-1, (goals, -1))
+                logits["goals"] = placed[..., self.spec.num_states :].unflatten(-1, (goals, -1))
             return logits
-        queries = places.reshape(known.pointers.shape[0], -1, self.width)  # [M, P · H · (headings + G), D]
+        queries = placed.reshape(known.pointers.shape[0], -1, self.width)  # [M, P · H · (headings + G), D]
         found = (queries @ known.pointers).reshape(batch, length, headings + goals, -1)
         states, aims = torch.split(found, [headings, goals], 2)
         logits["states"] = states.transpose(2, 3).flatten(2)  # cell · headings + heading

@@ -3,13 +3,14 @@
 Details
 - The encoder of map and mission is the one of all planners here. A step is what the map looks like from the agent's
   cell, its heading and the action before; a GRU reads the last `context` steps and the current one; a small network
-  answers with the current action. What is carried is added to the current step.
+  answers with the current action. What is carried is added to the current step; so is, with a `trail`, what it finds
+  among all states visited before, and what was tried in this one: the same memory as that of the other planners.
 - The loss is the cross-entropy of the demonstrated actions, at the current step and at those past steps at which the
   map looked as it does now (of the others, the map as it was then is not at hand).
 - One action per plan, drawn at `temperature` (0: the likeliest).
 - There is no canonical paper; BabyAI's own imitation learner (Chevalier-Boisvert et al., 2019) sees 7×7 cells and has
   an LSTM that runs through the whole episode. Here the past is read anew from the last steps, so that training and
-  planning see the same.
+  planning see the same; what is older is in the trail.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from genplan.data.windows import Past, PlanBatch
 from genplan.flow import Rng
 from genplan.models.encoder import Context, Encoder
 from genplan.models.places import Places
+from genplan.models.trail import TrailReader
 from genplan.planners.learned import Learned, Losses, Memory, cloning_loss, drawn_plan
 from genplan.types import Observations, Oracle, Plan
 
@@ -37,6 +39,7 @@ class BehaviourCloning(Learned):
         self.place = Places(spec, width)
         self.before = nn.Embedding(spec.num_actions + 1, width)  # the last: nothing was done before
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)
+        self.trail = TrailReader(spec, width, config.heads) if config.trail else None
         self.memory = nn.GRU(width, 2 * width, batch_first=True)
         self.head = nn.Sequential(
             nn.Linear(2 * width, 4 * width),
@@ -56,13 +59,16 @@ class BehaviourCloning(Learned):
         for place, embed in enumerate(self.features):
             assert features is not None
             x = torch.cat([x[:, :-1], x[:, -1:] + embed(features[:, place])[:, None]], 1)
+        if self.trail is not None:
+            x = torch.cat([x[:, :-1], x[:, -1:] + self.trail(context, x[:, -1], past)[:, None]], 1)
         read, _ = self.memory(x)
         answer: Tensor = self.head(read)
         return answer
 
     def loss(self, batch: PlanBatch, rng: Rng) -> Losses:
         context = self.encoder(batch.map, batch.mission, batch.num_maps)
-        answer = self.logits(context, batch.features, batch.past, batch.x_1["states"][:, 0])
+        past = self.tried_in_vain(batch, rng.fold(torch.arange(len(batch), device=batch.map_row.device)))
+        answer = self.logits(context, batch.features, past, batch.x_1["states"][:, 0])
         return cloning_loss(answer, batch)
 
     @torch.inference_mode()

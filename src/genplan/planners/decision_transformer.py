@@ -5,11 +5,13 @@ Details
   `context` steps, and the current state. A token attends to itself and those before it; the answer to a state is an
   action.
 - States and goals are what the map looks like at their cells; the encoder of map and mission is the one of all
-  planners here. What is carried is added to the current state.
+  planners here. What is carried is added to the current state; so is, with a `trail`, what it finds among all states
+  visited before, and what was tried in this one: the same memory as that of the other planners.
 - As in the GenPlan paper, goals come from the simulator (`oracle`) in planning, and from what demonstrations reached
   in training; `goals` False leaves them out.
 - The loss is the cross-entropy of the demonstrated actions, at the current step and at those past steps at which the
-  map looked as it does now. One action per plan, drawn at `temperature`.
+  map looked as it does now and, if goals are told, the same goals were ahead. One action per plan, drawn at
+  `temperature`.
 - Unlike the original: no returns, one goal token for the whole sequence in place of one per step, learnt positions
   per token, and a pointer into the map in place of an embedding of the observation.
 """
@@ -25,6 +27,7 @@ from genplan.data.windows import Past, PlanBatch
 from genplan.flow import Rng
 from genplan.models.encoder import Context, Encoder
 from genplan.models.places import Places
+from genplan.models.trail import TrailReader
 from genplan.planners.learned import Learned, Losses, Memory, cloning_loss, drawn_plan, told_goals
 from genplan.types import Observations, Oracle, Plan
 
@@ -41,6 +44,7 @@ class DecisionTransformer(Learned):
         self.goal = Places(spec, width, of_goals=True) if config.goals else None
         self.action = nn.Embedding(spec.num_actions, width)
         self.features = nn.ModuleList(nn.Embedding(size, width) for size in spec.features)
+        self.trail = TrailReader(spec, width, config.heads) if config.trail else None
         self.position = nn.Embedding(1 + spec.num_goals + 2 * config.context + 1, width)
         block = nn.TransformerEncoderLayer(
             width, config.heads, 4 * width, config.dropout, "gelu", batch_first=True, norm_first=True
@@ -57,6 +61,8 @@ class DecisionTransformer(Learned):
         for place, embed in enumerate(self.features):
             assert features is not None
             seen = torch.cat([seen[:, :-1], seen[:, -1:] + embed(features[:, place])[:, None]], 1)
+        if self.trail is not None:
+            seen = torch.cat([seen[:, :-1], seen[:, -1:] + self.trail(context, seen[:, -1], past)[:, None]], 1)
         done = self.action(past.actions)
         steps = torch.stack([seen[:, :before], done], 2).flatten(1, 2)  # state, action, state, action, …
         tokens = [context.mission.repeat_interleave(batch // len(context.mission), 0)[:, None]]
@@ -75,8 +81,9 @@ class DecisionTransformer(Learned):
     def loss(self, batch: PlanBatch, rng: Rng) -> Losses:
         context = self.encoder(batch.map, batch.mission, batch.num_maps)
         goals = batch.x_1["goals"][:, 0] if self.config.goals else None
-        answer = self.logits(context, batch.features, batch.past, batch.x_1["states"][:, 0], goals)
-        return cloning_loss(answer, batch)
+        past = self.tried_in_vain(batch, rng.fold(torch.arange(len(batch), device=batch.map_row.device)))
+        answer = self.logits(context, batch.features, past, batch.x_1["states"][:, 0], goals)
+        return cloning_loss(answer, batch, same_goals=self.config.goals)
 
     @torch.inference_mode()
     def plan(

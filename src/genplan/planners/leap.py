@@ -8,20 +8,27 @@ Details
 - The network is GenPlan's, asked about actions only: the states to come are never shown, the goals are told by the
   simulator (`oracle`) as in the GenPlan paper, or not at all (`goals` False: LEAP⊖GC). Encoder and memory are the
   same.
-- Training: per window, a share of the actions drawn uniformly from 0 to 1 is masked (at least one, an eighth of the
+- Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
+  can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
+- Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one, an eighth of the
   windows wholly), and the loss is their cross-entropy. The original masks one action at a time and sums over all.
 - Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
   | the others), at a position chosen at random, and keeps it if the energy of the whole plan does not rise, or with
   chance exp(−rise / temperature). At temperature 0 the energy never rises. The plan of least energy met is kept.
-- LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does.
+  A draw that repeats what stands there costs no network call. One action is executed per plan, as by all planners
+  here; the paper executes whole plans.
+- LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does; it is told no
+  goals, as in the GenPlan paper's table.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from genplan.config import LEAPConfig
 from genplan.data.tokens import PlanSpec
@@ -32,8 +39,8 @@ from genplan.models.encoder import Context, Encoder
 from genplan.planners.learned import Learned, Losses, Memory, told_goals
 from genplan.types import Observations, Oracle, Plan
 
-Conditionals = Callable[[Tensor], Tensor]
-"""Plans [B, H] -> log p(· | the other actions) for each position, [B, H, actions]."""
+Conditionals = Callable[[Tensor, Tensor], Tensor]
+"""Plans [n, H] of n rows, and which rows [n] -> log p(· | the other actions) for each position, [n, H, actions + 1]."""
 
 
 class Leap(Learned):
@@ -42,15 +49,23 @@ class Leap(Learned):
     def __init__(self, spec: PlanSpec, config: LEAPConfig) -> None:
         super().__init__(spec, config)
         self.needs_oracle = config.goals
+        self.end = spec.num_actions
+        self.mask = self.end + 1
         sizes = (config.width, config.heads, config.layers, config.horizon, config.context, config.dropout)
         self.encoder = Encoder(spec, config)
-        self.denoiser = Denoiser(spec, *sizes, config.trail)
+        with_end = dataclasses.replace(spec, num_actions=spec.num_actions + 1, mirrored_actions=())
+        self.denoiser = Denoiser(with_end, *sizes, config.trail)
         self.bound = EntropyBound(config.entropy_bound)
 
     def network(
         self, context: Context, features: Tensor | None, past: Past, per_map: int, state: Tensor, goals: Tensor | None
-    ) -> Callable[[Tensor], Tensor]:
-        """Masked actions [B, H] -> logits [B, H, actions]. State [B] and goals [B, G] are of the current step."""
+    ) -> Callable[..., Tensor]:
+        """Masked plans [B, H] -> logits [B, H, actions + 1]. State [B] and goals [B, G] are of the current step.
+
+        With `rows` [n], of several plans in turn for each of them: [n · copies, H].
+        """
+        if past.tried is not None:
+            past = past._replace(tried=functional.pad(past.tried, (0, 1)))
         known = self.denoiser.know(context, features, past, per_map)
         batch, horizon = len(state), self.config.horizon
         states = torch.full((batch, horizon), self.spec.num_states, device=state.device)
@@ -59,30 +74,35 @@ class Leap(Learned):
         if self.spec.num_goals:
             hidden = torch.full((batch, self.spec.num_goals), self.spec.goal_size, device=state.device)
             streams["goals"] = (hidden if goals is None else goals)[:, None].expand(-1, horizon, -1)
-        t = torch.zeros(batch, device=state.device)
 
-        def logits(actions: Tensor) -> Tensor:
-            return self.denoiser({**streams, "actions": actions}, t, known)["actions"]  # type: ignore[no-any-return]
+        def logits(actions: Tensor, rows: Tensor | None = None) -> Tensor:
+            part, shown = known, streams
+            if rows is not None:
+                copies = len(actions) // len(rows)
+                each = rows.repeat_interleave(copies)
+                part, shown = known.part(rows, copies), {name: tokens[each] for name, tokens in streams.items()}
+            t = torch.zeros(len(actions), device=actions.device)
+            answer: Tensor = self.denoiser({**shown, "actions": actions}, t, part, places=False)["actions"]
+            return answer
 
         return logits
 
     def loss(self, batch: PlanBatch, rng: Rng) -> Losses:
         size, number = len(batch), batch.num_maps
         rows = rng.fold(torch.arange(size, device=batch.map_row.device))
-        actions, valid = batch.x_1["actions"], batch.valid["actions"]
+        valid = batch.valid["actions"]
+        actions = torch.where(valid, batch.x_1["actions"], self.end)
         wholly = rows.fold("wholly").uniform() < 0.125
         share = torch.where(wholly, 1.0, rows.fold("share").uniform())[:, None]
         u = rows.fold("masked").uniform(actions.shape[1:])
-        # Behind the end of an episode everything is masked, as it is there when a plan is begun.
-        masked = (u <= share) | (u == u.amin(-1, keepdim=True)) | ~valid
+        masked = (u <= share) | (u == u.amin(-1, keepdim=True))
         context = self.encoder(batch.map, batch.mission, number)
         goals = batch.x_1["goals"][:, 0] if self.config.goals else None
         past = self.tried_in_vain(batch, rows)
         network = self.network(context, batch.features, past, size // number, batch.x_1["states"][:, 0], goals)
-        logits = network(torch.where(masked, self.spec.num_actions, actions))
+        logits = network(torch.where(masked, self.mask, actions))
+        learnt = functional.cross_entropy(logits[masked], actions[masked])
         counts = masked & valid
-        nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), actions.flatten(), reduction="none")
-        learnt = (nats * counts.flatten()).sum() / counts.sum().clamp(min=1)
         right = ((logits.argmax(-1) == actions) & counts).sum() / counts.sum().clamp(min=1)
         curious = entropy(logits, valid & wholly[:, None])
         metrics = {"loss/actions": learnt, "right/actions": right, "entropy": curious}
@@ -100,33 +120,34 @@ class Leap(Learned):
     ) -> tuple[Plan, Memory]:
         config, horizon = self.config, self.config.horizon
         goals = told_goals(self.spec, oracle, rows) if config.goals else None
-        each = torch.arange(len(rows)).repeat_interleave(
-            horizon
-        )  # a row's plan, with each of its actions masked in turn
-        context, past = self.recall(observations, memory, rows, horizon)
-        features = None if observations.features is None else observations.features[each]
-        logits = self.network(
-            context, features, past, horizon, observations.state[each], None if goals is None else goals[each]
-        )
-        diagonal = torch.eye(horizon, dtype=torch.bool).repeat(len(rows), 1)
+        context, past = self.recall(observations, memory, rows)
+        logits = self.network(context, observations.features, past, 1, observations.state, goals)
+        in_turn = torch.eye(horizon, dtype=torch.bool)
 
-        def conditionals(actions: Tensor) -> Tensor:
-            answer = logits(torch.where(diagonal, self.spec.num_actions, actions[each]))
-            own = answer.reshape(len(rows), horizon, horizon, -1).diagonal(dim1=1, dim2=2)  # [B, actions, H]
-            return own.transpose(1, 2).log_softmax(-1)
+        def conditionals(actions: Tensor, which: Tensor) -> Tensor:
+            """Each plan with each of its actions masked in turn."""
+            plans = torch.where(in_turn, self.mask, actions[:, None])  # [n, H, H]
+            answer = logits(plans.flatten(0, 1), which).reshape(-1, horizon, horizon, self.mask)
+            return self._begun(answer.diagonal(dim1=1, dim2=2).transpose(1, 2))
 
-        nothing = torch.full((len(each), horizon), self.spec.num_actions)
-        at_first = logits(nothing)[::horizon].log_softmax(-1)
-        actions = rng.fold("first").categorical(sharpened(at_first, config.temperature))
+        nothing = torch.full((len(rows), horizon), self.mask)
+        actions = rng.fold("first").categorical(sharpened(self._begun(logits(nothing)), config.temperature))
         found = descend(actions, conditionals, rng, config.iterations, config.temperature)
-        return found, memory
+        # Behind its end there is nothing to be done: what stands there is an action only to be a number.
+        return dataclasses.replace(found, actions=found.actions.masked_fill(found.actions == self.end, 0)), memory
+
+    def _begun(self, logits: Tensor) -> Tensor:
+        """log p of logits [n, H, actions + 1], where nothing is over before it began."""
+        logits = logits.clone()
+        logits[:, 0, self.end] = -torch.inf
+        return logits.log_softmax(-1)
 
 
 def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float) -> Plan:
     """The Metropolis walk from `actions` [B, H]; the plan of least pseudo-energy met."""
     batch, horizon = actions.shape
     row = torch.arange(batch)
-    log_p = conditionals(actions)
+    log_p = conditionals(actions, row)
     energy = pseudo_energy(log_p, actions)
     best, least, sure = actions, energy, log_p
     for number in range(iterations):
@@ -135,7 +156,10 @@ def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: i
         position = chance.fold("position").integers(horizon)
         proposed = actions.clone()
         proposed[row, position] = chance.categorical(sharpened(log_p[row, position], heat))
-        next_log_p = conditionals(proposed)
+        other = (proposed != actions).any(-1).nonzero().squeeze(-1)
+        next_log_p = log_p.clone()
+        if len(other):
+            next_log_p[other] = conditionals(proposed[other], other)
         next_energy = pseudo_energy(next_log_p, proposed)
         rise = next_energy - energy
         bold = torch.exp(-rise / heat) if heat > 0 else torch.zeros_like(rise)
@@ -158,5 +182,5 @@ def pseudo_energy(log_p: Tensor, actions: Tensor) -> Tensor:
 
 def sharpened(log_p: Tensor, temperature: float) -> Tensor:
     if temperature <= 0:
-        return torch.nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).to(log_p.dtype)
+        return functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).to(log_p.dtype)
     return (log_p / temperature).softmax(-1)

@@ -180,12 +180,18 @@ class Learned(nn.Module):
         return other
 
 
-def cloning_loss(logits: Tensor, batch: PlanBatch) -> Losses:
-    """Cross-entropy of demonstrated actions, [B, C + 1, actions]: of the current step, and of past ones on this map."""
+def cloning_loss(logits: Tensor, batch: PlanBatch, same_goals: bool = False) -> Losses:
+    """Cross-entropy of demonstrated actions, [B, C + 1, actions]: of the current step, and of past ones on this map.
+
+    same_goals  leave out past steps that led to goals reached since
+    """
     past = batch.past
     assert past.same_map is not None
     actions = torch.cat([past.actions, batch.x_1["actions"][:, :1]], 1)
-    counts = torch.cat([past.valid & past.same_map, batch.valid["actions"][:, :1]], 1)
+    alike = past.valid & past.same_map
+    if same_goals and past.same_goals is not None:
+        alike &= past.same_goals
+    counts = torch.cat([alike, batch.valid["actions"][:, :1]], 1)
     nats = functional.cross_entropy(logits.flatten(0, 1), actions.flatten(), reduction="none")
     learnt = (nats * counts.flatten()).sum() / counts.sum()
     right = (logits[:, -1].argmax(-1) == actions[:, -1]).float().mean()

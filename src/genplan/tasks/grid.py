@@ -160,7 +160,10 @@ class Watch:
 
 
 def goals(env: Any) -> list[int]:
-    """Cells of the next goals, for planners that are told: keys and doors in the way, then what is still missing."""
+    """Cells of the next goals, for planners that are told: keys, what blocks doors, doors, then what is still missing.
+
+    In the order in which the bot goes for them: of two things to do in any order, the one that is said first.
+    """
     level = env.unwrapped
     spec: PlanSpec = level.plan_spec
     agent = np.array(level.agent_pos)
@@ -176,14 +179,12 @@ def goals(env: Any) -> list[int]:
         wanted = [part for part, done in ordered if done != "success"]
     else:
         wanted = [instruction]
-    reached = []
+    reached: list[int] = []
     for part in wanted:
         part.desc.find_matching_objs(level)
         # What is nowhere on the map is in the agent's hands.
-        reached.append(nearest(tuple(place) for place in part.desc.obj_poss) or [spec.cell(*level.agent_pos)])
-    if isinstance(instruction, AndInstr):  # in any order: the nearest first
-        reached.sort(key=lambda cells: [int(np.abs(np.array(spec.position(cell)) - agent).sum()) for cell in cells])
-    way = []
+        reached += nearest(tuple(place) for place in part.desc.obj_poss) or [spec.cell(*level.agent_pos)]
+    way: list[int] = []
     everything = [(x, y, level.grid.get(x, y)) for x in range(level.width) for y in range(level.height)]
     for x, y, thing in everything:
         if thing is not None and thing.type == "door" and thing.is_locked:
@@ -191,8 +192,13 @@ def goals(env: Any) -> list[int]:
                 keys = ((i, j) for i, j, other in everything if other is not None
                         and (other.type, other.color) == ("key", thing.color))  # fmt: skip
                 way += nearest(keys)
+            before = nearest((i, j) for i, j, other in everything if abs(i - x) + abs(j - y) == 1
+                             and (other is None or other.type != "wall"))  # fmt: skip
+            blocker = level.grid.get(*spec.position(before[0])) if before else None
+            if blocker is not None and blocker.can_pickup() and before[0] not in way:
+                way += before
             way.append(spec.cell(x, y))
-    return way + [cell for cells in reached for cell in cells]
+    return way + reached
 
 
 def two_goals(objects: list[Any]) -> AndInstr:
