@@ -36,14 +36,18 @@ SUBGOALS: dict[str, dict[str, Any]] = {
         ("blocker", "key", "door", "target"),
     )
 }
+# Three trainings per method, and for the one that is left as it is, two more temperatures.
+TRIALS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "as it is, temperature 0.25": {"temperature": 0.25},
+    "as it is, temperature 1": {"temperature": 1.0},
+    "half the learning rate": {"learning_rate": 1e-3},
+    "dropout 0.1": {"dropout": 0.1},
+}
 TUNING: dict[str, dict[str, Any]] = {
     f"{method}, {name}": {"method": method, **options}
     for method in ("GenPlan-M", "BC", "DT", "LEAP")
-    for name, options in {
-        "as it is": {},
-        "half the learning rate": {"learning_rate": 1e-3},
-        "dropout 0.1": {"dropout": 0.1},
-    }.items()
+    for name, options in TRIALS.items()
 }
 LEARNING: dict[str, dict[str, Any]] = {
     "positions, haste 0.7": {"positions": True},
@@ -61,17 +65,20 @@ STUDIES = {
 
 def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
     planner, training = settings(row, method=options.pop("method", "GenPlan-M"))
+    used = {"temperature": options.pop("temperature")} if "temperature" in options else {}  # not a matter of learning
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     planner = dataclasses.replace(planner, **{name: value for name, value in options.items() if name not in known})
     training = dataclasses.replace(
         training, steps=steps, **{name: value for name, value in options.items() if name in known}
     )
-    folder = Path("runs/ablations") / f"{study}-{row}-{variant.replace(' ', '_')}-{steps}"
+    learnt = variant.partition(", temperature")[0].replace(" ", "_")
+    folder = Path("runs/ablations") / f"{study}-{row}-{learnt}-{steps}"
     run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, row, planner, training)
     run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
     trained, config = runs.load(folder)
     task = tasks.get(row)
-    found = evaluate(trained.on(task.spec), task, SEEDS, walk=None, execute=planner.execute).planner
+    player = trained.with_options(**used).on(task.spec)
+    found = evaluate(player, task, SEEDS, walk=None, execute=planner.execute).planner
     return {
         "study": study,
         "row": row,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,10 +131,10 @@ def episode(
     return frames, success
 
 
-def gif(frames: Sequence[Image.Image], milliseconds: int = 350) -> bytes:
+def gif(frames: Iterable[Image.Image], milliseconds: int = 350) -> bytes:
     buffer = io.BytesIO()
-    pause = [milliseconds] * (len(frames) - 1) + [1600]
     palette = [frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=64) for frame in frames]
+    pause = [milliseconds] * (len(palette) - 1) + [1600]
     palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=pause, loop=0)
     return buffer.getvalue()
 

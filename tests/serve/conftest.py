@@ -38,6 +38,16 @@ def served(tmp_path_factory):
     shutil.copytree(shipped()["MazeS4G1"], run)
     lines = [{"step": step, "loss/actions": 1 / step, "held out/loss": 2 / step} for step in (50, 100, 150)]
     (run / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 2')
+    odd = folder / "runs" / "a-run-with-a-name-that-goes-on-and-on-because-it-tells-all-of-its-settings-2000"
+    shutil.copytree(run, odd)  # and its settings are not what the page would ask for
+    config = json.loads((odd / "config.json").read_text())
+    config["planner"]["iterations"] = 64
+    (odd / "config.json").write_text(json.dumps(config))
+    empty = folder / "empty"
+    empty.mkdir()
+    (empty / "config.json").write_text('{"format": 1}')
+    (empty / "log.jsonl").write_text("[]\n")
+    (empty / "model.safetensors").write_text("")
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text("{")

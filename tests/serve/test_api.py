@@ -15,10 +15,13 @@ def test_the_catalogue_names_planners_tasks_words_and_runs(client):
     names = [planner["name"] for planner in found["planners"]]
     assert PLANNER in names
     assert "runs/mine" in names
-    assert not any("broken" in name or "link" in name for name in names)
+    assert not any("broken" in name or "link" in name or name == "empty" for name in names)
     assert {task["name"] for task in found["tasks"]} >= {"MazeS4G1", "KeyCorridorS3R3"}
     assert "ball" in found["words"]
-    assert found["runs"] == ["broken", "runs/mine"]
+    assert found["runs"][::3] == ["broken", "runs/mine"]
+    odd = next(planner for planner in found["planners"] if "goes-on" in planner["name"])
+    assert odd["defaults"]["iterations"] == 64  # more than the page would ask for
+    assert client.get("/api/run", params={"name": "empty"}).status_code == 422
 
 
 def test_a_plan_takes_shape(client, maze):
@@ -102,6 +105,7 @@ HUGE = {"rows": ["#" * 50] * 25, "mission": "go to the red ball"}
         ("/api/maze", {"task": "MazeS4G1", "seed": -1}, 422, "seed"),
         ("/api/check", {"rows": ["##"] * 200, "mission": "go"}, 422, "rows"),
         ("/api/check", {"rows": ["#" * 400] * 5, "mission": "go"}, 422, "rows"),
+        ("/api/check", {"rows": ["######\n######"] * 20, "mission": "go"}, 422, "rows"),
         ("/api/plan", {"planner": "x", "maze": HUGE, "options": {"candidates": 1000}}, 422, "candidates"),
         ("/api/plan", {"planner": "x", "maze": HUGE, "surprise": 1}, 422, "surprise"),
     ],

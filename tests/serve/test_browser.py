@@ -73,7 +73,7 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     assert page.locator("#tokens li.settled").count() == 0
     assert page.locator("#candidate-list button").count() == 3
     page.locator("#candidate-list button").nth(1).click()
-    assert page.locator('#candidate-list button[aria-checked="true"]').count() == 1
+    assert page.locator('#candidate-list button[aria-pressed="true"]').count() == 1
     # Two planners side by side on the same maze.
     page.select_option("#other", "pretrained:MazeS4G1-uniform")
     page.click("#plan")
@@ -90,7 +90,7 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     with page.expect_download() as saved:
         page.click("#json")
     kept = json.loads(saved.value.path().read_text())
-    assert kept["planners"] == ["pretrained:MazeS4G1", "bot"]
+    assert [request["planner"] for request in kept["requests"]] == ["pretrained:MazeS4G1", "bot"]
     with page.expect_download() as saved:
         page.click("#gif")
     assert saved.value.path().read_bytes().startswith(b"GIF8")
@@ -128,3 +128,46 @@ def test_landscape_keyboard_and_training(page):
     assert page.input_value("#planner") == "runs/mine"
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0  # nothing sticks out, however narrow the window
+
+
+def test_an_answer_that_comes_too_late_is_not_shown(page):
+    page.route("**/api/plan", lambda route: (page.wait_for_timeout(300), route.continue_()))
+    page.click("#plan")
+    page.fill("#seed", "2002")
+    page.click("#new-maze")
+    page.wait_for_timeout(1500)
+    assert page.locator("#board-0 .path").count() == 0
+    assert page.is_hidden("#plan-view")
+
+
+def test_the_agent_turns_and_bad_links_are_told(page):
+    page.click('button[data-tool="agent"]')
+    before = page.locator("#board-0 .agent").last.get_attribute("transform")
+    page.locator("#board-0 .agent").last.click(force=True)
+    expect(page.locator("#board-0 .agent").last).not_to_have_attribute("transform", before)
+    focused = page.evaluate("document.activeElement.id || document.activeElement.closest('.board')?.id")
+    page.locator('button[data-tool="key"]').focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.tool") == "key", focused
+    page.evaluate("location.hash = 'nonsense'")
+    expect(page.locator("#message")).to_contain_text("cannot be read")
+
+
+def test_settings_that_change_play_the_episode_anew_and_pause_pauses(page):
+    page.click("#run")
+    expect(page.locator("#play")).to_have_text("Pause", timeout=30_000)
+    with page.expect_response("**/api/episode"):
+        page.fill("#temperature", "0.4")
+        page.press("#temperature", "Enter")
+    expect(page.locator("#play")).to_have_text("Pause", timeout=30_000)
+    page.click("#play")
+    moment = page.input_value("#moment")
+    page.wait_for_timeout(700)
+    assert page.input_value("#moment") == moment
+    # The landscape is that of the moment, and does not throw the episode away.
+    page.click("#landscape")
+    expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "true")
+    assert page.input_value("#moment") == moment
+    assert page.is_visible("#player")
+    page.click("#forward")
+    expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "false")

@@ -67,7 +67,7 @@ def test_equal_requests_are_done_together_and_a_failure_is_told():
 
 def test_it_does_not_promise_more_than_it_can(monkeypatch):
     monkeypatch.setattr(desk, "MOST_WAITING", 2)
-    monkeypatch.setattr(desk, "PATIENCE", 0.0)
+    monkeypatch.setattr(desk, "PATIENCE", 0.5)
     begun, go_on = threading.Event(), threading.Event()
 
     def first(requests):
@@ -101,4 +101,53 @@ def test_a_busy_desk_waits_a_moment_for_those_who_came_together(monkeypatch):
     assert not answers[0].done()
     answers.append(place.ask("same", whole, 2, urgent=True))
     assert [answer.result(10) for answer in answers] == [(0, 3), (2, 3), (4, 3)]
+    place.close()
+
+
+def test_plans_that_keep_coming_do_not_keep_an_episode_from_ending():
+    place = Desk()
+
+    def slowly(requests):
+        for _ in range(3):
+            yield
+        return requests
+
+    stop = threading.Event()
+
+    def plan_for_ever(key):
+        while not stop.is_set():
+            place.ask(key, whole, 1, urgent=True).result(10)
+
+    visitors = [threading.Thread(target=plan_for_ever, args=(key,)) for key in ("one", "other")]
+    for visitor in visitors:
+        visitor.start()
+    assert place.ask("episode", slowly, 7, urgent=False).result(10) == (7, 1)
+    stop.set()
+    for visitor in visitors:
+        visitor.join()
+    place.close()
+
+
+def test_who_leaves_harms_nobody_and_who_waits_too_long_is_told(monkeypatch):
+    monkeypatch.setattr(desk, "PATIENCE", 0.05)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(requests):
+        begun.set()
+        go_on.wait(10)
+        return requests
+        yield
+
+    place = Desk()
+    answer = place.ask("first", first, 0, urgent=True)
+    begun.wait(10)
+    gone, patient = place.ask("gone", whole, 1, urgent=True), place.ask("patient", whole, 1, urgent=True)
+    assert gone.cancel()
+    assert not answer.cancel()  # it is being planned: too late
+    threading.Event().wait(0.1)
+    go_on.set()
+    assert answer.result(10) == (0, 1)
+    with pytest.raises(BusyError, match="try again"):
+        patient.result(10)
+    assert place.ask("next", whole, 2, urgent=True).result(10) == (4, 1)
     place.close()

@@ -69,7 +69,7 @@ class ShortestBot(Expert):
 class _Intentions(list[Any]):
     """What the bot means to do next. On odd maps one intention follows another for ever; here they come to an end."""
 
-    MOST = 1000  # between two actions; in BabyAI's levels there are a few
+    MOST = 100  # between two actions; in BabyAI's levels there are fewer than ten
 
     number = 0
 

@@ -45,6 +45,7 @@ POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'
 
 def make_app(folder: Path, hosts: list[str] | None = None) -> FastAPI:
     catalogue, desk = Catalogue(folder), Desk()
+    one_film = asyncio.Semaphore(1)  # at a time: films take memory
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -132,7 +133,8 @@ def make_app(folder: Path, hosts: list[str] | None = None) -> FastAPI:
         """The same episode as an animated GIF."""
         answer = await played(body)
         task = planning.task_of(body.maze)
-        data = await asyncio.to_thread(film_of, task, answer)
+        async with one_film:
+            data = await asyncio.to_thread(film_of, task, answer)
         return Response(data, media_type="image/gif")
 
     @app.post("/api/landscape")

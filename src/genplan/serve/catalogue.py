@@ -62,25 +62,7 @@ class Catalogue:
         return self._seen[name]
 
     def describe(self) -> schema.Catalogue:
-        planners = []
-        for name, path in self.places().items():
-            try:
-                config = checkpoint.read_config(path)
-                settings = runs.settings_of(config)
-            except UserError:  # of another version, or broken: choosing it by name tells why
-                continue
-            known = {field: getattr(settings, field, None) for field in schema.Options.model_fields}
-            planners.append(
-                schema.PlannerAnswer(
-                    name=name,
-                    method=config["method"],
-                    task=config["task"],
-                    horizon=settings.horizon,
-                    execute=settings.execute,
-                    defaults=schema.Options(**known),
-                    moving=runs.PLANNERS[type(settings)] is GenPlan,
-                )
-            )
+        planners = [found for name, path in self.places().items() if (found := self._described(name, path))]
         worlds = [
             schema.TaskAnswer(name=world.name, size=world.size, max_steps=world.max_steps, what=world.solved)
             for world in tasks.WORLDS.values()
@@ -88,18 +70,42 @@ class Catalogue:
         words = list(tasks.get("MazeS4G1").spec.words[1:])
         return schema.Catalogue(planners=planners, tasks=worlds, words=words, runs=list(self.runs()))
 
+    @staticmethod
+    def _described(name: str, path: Path) -> schema.PlannerAnswer | None:
+        try:
+            config = checkpoint.read_config(path)
+            settings = runs.settings_of(config)
+            known = {field: getattr(settings, field, None) for field in schema.Defaults.model_fields}
+            return schema.PlannerAnswer(
+                name=name,
+                method=config["method"],
+                task=config["task"],
+                horizon=settings.horizon,
+                execute=settings.execute,
+                defaults=schema.Defaults(**known),
+                moving=runs.PLANNERS[type(settings)] is GenPlan,
+            )
+        except (UserError, KeyError, TypeError, ValueError):  # of another version, or broken: choosing it tells why
+            return None
+
     def progress(self, name: str, after: int) -> schema.RunAnswer:
         """How far a training is, and its curves from a step on."""
         known = self.runs()
         if name not in known:
             raise MissingError(f"there is no run '{name[:80]}' here; known are {', '.join(known) or 'none'}")
         config = checkpoint.read_config(known[name])
+        if "training" not in config or "task" not in config:
+            raise UserError(
+                f"config.json of the run '{name[:80]}' tells no training; expected one made by genplan train"
+            )
         curves: dict[str, list[tuple[int, float]]] = {}
         step = 0
         for text in (known[name] / "log.jsonl").read_text().splitlines():
             try:
                 line = json.loads(text)
             except ValueError:  # being written just now
+                continue
+            if not isinstance(line, dict) or "step" not in line:
                 continue
             step = max(step, line["step"])
             for curve in SHOWN:

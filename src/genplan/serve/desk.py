@@ -1,7 +1,7 @@
 """Where planning requests of all visitors meet: equal ones are planned together, in one batch.
 
 One thread does all planning. Plans that somebody waits for come first; episodes go on between them, a step at a time,
-so that a long episode keeps nobody waiting for longer than one of its steps. Visitors who were planned together tend to
+so that neither keeps the other waiting for long. Visitors who were planned together tend to
 ask again together: a moment's wait for all of them is worth more than a small batch at once. A single visitor never
 waits.
 """
@@ -76,12 +76,22 @@ class Desk:
                     self._changed.wait_for(lambda: len(self._waiting) >= self._together or not self._open, GATHER)
                 if not self._open:
                     return
+                self._dismiss()
                 jobs = self._next()
             if jobs:
                 self._together = len(jobs) if jobs[0].urgent else 1
                 self._begin(jobs)
-            elif self._running:
+            # After a batch of plans too: those who keep planning shall not keep an episode from going on.
+            if self._running and (not jobs or jobs[0].urgent):
                 self._advance(self._running.pop(0))
+
+    def _dismiss(self) -> None:
+        """Those who have waited for too long."""
+        now = time.monotonic()
+        for job in [job for job in self._waiting if now > job.until]:
+            self._waiting.remove(job)
+            if job.answer.set_running_or_notify_cancel():
+                job.answer.set_exception(BusyError(f"nothing could be done about this for {PATIENCE:.0f} s; try again"))
 
     def _next(self) -> list[Job]:
         """Those that can be done together with the first urgent one, or with the first one if nothing runs yet."""
@@ -93,7 +103,7 @@ class Desk:
         jobs = [job for job in self._waiting if job.key == first.key][:MOST_TOGETHER]
         for job in jobs:
             self._waiting.remove(job)
-        return jobs
+        return [job for job in jobs if job.answer.set_running_or_notify_cancel()]  # who has left is not answered
 
     def _begin(self, jobs: list[Job]) -> None:
         self._advance((jobs, jobs[0].batch([job.request for job in jobs])), to_the_end=jobs[0].urgent)

@@ -16,7 +16,7 @@ MAX_SIDE = 25  # cells
 MAX_BODY = 65_536  # bytes
 MAX_SEED = 2**31 - 1
 
-Row = Annotated[str, Field(max_length=2 * MAX_SIDE)]
+Row = Annotated[str, Field(max_length=2 * MAX_SIDE, pattern="^[ -~]*$")]  # one line
 Place = tuple[int, int]
 Pose = tuple[int, int, int]  # x, y, heading (0 right, 1 down, 2 left, 3 up)
 PlannerName = Annotated[str, Field(max_length=200, examples=["pretrained:MazeS4G1"])]
@@ -43,6 +43,15 @@ class Options(Strict):
     temperature: float | None = Field(default=None, ge=0, le=5)
     order: OrderName | None = None
     candidates: int | None = Field(default=None, ge=1, le=16)
+
+
+class Defaults(BaseModel):
+    """What a planner was trained to do by itself; None: its method has no such option."""
+
+    iterations: int | None
+    temperature: float | None
+    order: str | None
+    candidates: int | None
 
 
 class MazeRequest(Strict):
@@ -144,7 +153,7 @@ class PlannerAnswer(BaseModel):
     task: str
     horizon: int
     execute: int
-    defaults: Options
+    defaults: Defaults
     moving: bool = Field(description="whether its plans can be watched taking shape")
 
 

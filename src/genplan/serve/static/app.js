@@ -20,7 +20,10 @@ const state = {
 let catalogue = null;
 const boards = [new Board($("board-0"), { onpick: pick }), new Board($("board-1"))];
 boards[0].onmove = (x, y) => say(describe(state.maze.rows, x, y));
-const player = new Player({ onmoment: show });
+const player = new Player({ onmoment: () => { cool(); show(); } });
+
+// Whatever is asked for belongs to a turn; an answer that comes when another has begun is not wanted any more.
+let turn = 0;
 
 function say(text, bad = false) {
   $("message").textContent = text;
@@ -28,13 +31,13 @@ function say(text, bad = false) {
 }
 
 async function doing(button, work) {
-  button.disabled = true;
+  button.setAttribute("aria-busy", "true"); // not disabled: it would lose the focus
   try {
     await work();
   } catch (error) {
     say(error.message, true);
   } finally {
-    button.disabled = false;
+    button.removeAttribute("aria-busy");
   }
 }
 
@@ -69,7 +72,9 @@ function episodeRequest(name) {
 // --- the maze ----------------------------------------------------------------------------------------------------------
 
 async function newMaze() {
+  const mine = ++turn;
   const found = await ask("api/maze", { task: $("task").value, seed: number("seed") ?? 0 });
+  if (mine !== turn) return;
   state.maxSteps = found.max_steps;
   $("mission").value = found.maze.mission;
   setMaze(found.maze);
@@ -84,9 +89,15 @@ function setMaze(maze) {
 }
 
 function forget() {
-  Object.assign(state, { plan: null, heat: null, goal: null });
-  $("landscape").setAttribute("aria-pressed", "false");
+  turn++;
+  Object.assign(state, { plan: null, otherPlan: null, goal: null });
+  cool();
   player.clear();
+}
+
+function cool() {
+  state.heat = null;
+  $("landscape").setAttribute("aria-pressed", "false");
 }
 
 function pick(x, y) {
@@ -135,12 +146,14 @@ async function check() {
 // --- plan, run, landscape ----------------------------------------------------------------------------------------------
 
 async function plan() {
-  const began = performance.now();
+  const began = performance.now(), mine = ++turn;
   player.clear();
-  state.heat = null;
-  $("landscape").setAttribute("aria-pressed", "false");
+  cool();
   const names = [$("planner").value, $("other").value].filter((name) => known(name));
-  [state.plan, state.otherPlan] = await Promise.all(names.map((name) => ask("api/plan", request(name))));
+  if (!names.length) throw new Error("choose a planner first");
+  const plans = await Promise.all(names.map((name) => ask("api/plan", request(name))));
+  if (mine !== turn) return;
+  [state.plan, state.otherPlan = null] = plans;
   state.candidate = state.plan.chosen;
   state.iteration = 0;
   show();
@@ -149,28 +162,46 @@ async function plan() {
   const frames = state.plan.candidates[state.candidate].frames.length;
   const calls = frames > 1 ? `${frames - 1} network calls` : "one network call";
   say(`planned in ${state.plan.milliseconds} ms, ${calls}${state.plan.batch > 1 ? `, together with ${state.plan.batch - 1} others` : ""}`);
-  const mine = state.plan;
-  for (let k = 1; k < frames; k++) { // it takes shape before one's eyes, unless one scrubs
-    await new Promise((done) => setTimeout(done, 120));
-    if (state.plan !== mine || state.iteration !== k - 1) return;
-    state.iteration = k;
-    show();
+  shaping(1, mine, frames);
+}
+
+// It takes shape before one's eyes, unless one scrubs.
+function shaping(k, mine, frames) {
+  if (k < frames) {
+    setTimeout(() => {
+      if (mine !== turn || state.iteration !== k - 1) return;
+      state.iteration = k;
+      show();
+      shaping(k + 1, mine, frames);
+    }, 120);
   }
 }
 
 async function run() {
-  state.plan = null;
-  state.heat = null;
-  const names = [$("planner").value, $("other").value].filter(Boolean);
-  const episodes = await Promise.all(names.map((name) => ask("api/episode", episodeRequest(name))));
-  player.load(names, episodes, state.maze);
+  forget();
+  const mine = turn, maze = state.maze;
+  const requests = [$("planner").value, $("other").value].filter(Boolean).map(episodeRequest);
+  const episodes = await Promise.all(requests.map((body) => ask("api/episode", body)));
+  if (mine !== turn) return;
+  player.load(requests, episodes, maze);
   remember();
   player.play();
 }
 
+// The maze of the moment: as it was drawn, or as the episode that is being looked at has left it.
+function here() {
+  const scene = player.loaded ? player.scene(0) : null;
+  if (!scene) return state.maze;
+  const [x, y, heading] = scene.board.pose;
+  return { rows: withCode(scene.board.rows, x, y, HEADINGS[heading]), mission: state.maze.mission };
+}
+
 async function landscape() {
-  const body = { planner: $("planner").value, maze: state.maze, goal: state.goal };
-  state.heat = (await ask("api/landscape", body)).energy;
+  player.pause();
+  const mine = ++turn;
+  const { energy } = await ask("api/landscape", { planner: $("planner").value, maze: here(), goal: state.goal });
+  if (mine !== turn) return;
+  state.heat = energy;
   $("landscape").setAttribute("aria-pressed", "true");
   say(state.goal ? `the energy of moving to each cell, with a sub-goal at ${state.goal.join(", ")}; click another cell`
     : "the energy of moving to each cell, white is low; click a cell to make it the sub-goal");
@@ -179,13 +210,12 @@ async function landscape() {
 
 function toggleLandscape() {
   if ($("landscape").getAttribute("aria-pressed") === "true") {
-    $("landscape").setAttribute("aria-pressed", "false");
-    Object.assign(state, { heat: null, goal: null });
+    cool();
+    state.goal = null;
     show();
     return;
   }
   state.plan = null;
-  player.clear();
   doing($("landscape"), landscape);
 }
 
@@ -204,15 +234,20 @@ function show() {
     if (player.loaded) {
       const scene = player.scene(index);
       if (scene) {
-        board.draw(scene.board);
+        board.draw({ ...scene.board, ...heated(index) });
         $(`told-${index}`).textContent = scene.told;
         continue;
       }
     }
     $(`told-${index}`).textContent = state.maze.mission;
-    board.draw({ rows: state.maze.rows, heat: state.heat, goals: state.heat && state.goal ? [state.goal] : [], ...planned(index) });
+    board.draw({ rows: state.maze.rows, ...planned(index), ...heated(index) });
   }
   if (state.plan) showPlan();
+}
+
+// The landscape is the first planner's.
+function heated(index) {
+  return index === 0 && state.heat ? { heat: state.heat, path: [], goals: state.goal ? [state.goal] : [] } : {};
 }
 
 // What a board shows of the plan that takes shape on it, at the iteration of the moment.
@@ -243,12 +278,15 @@ function showPlan() {
   }));
   const energies = frames.map((one, k) => [k, one.energy]);
   $("energy").replaceChildren(frames.length > 1 ? chart("energy by iteration", energies, Math.min(state.iteration, last)) : "");
-  const ranked = state.plan.candidates.map((_, index) => index);
-  $("candidate-list").replaceChildren(...ranked.map((index) => {
-    const words = `${state.plan.candidates[index].energy.toFixed(2)} nats${index === state.plan.chosen ? " ★ chosen" : ""}`;
-    return make("button", { type: "button", role: "radio", "aria-checked": String(index === state.candidate), onclick: () => { state.candidate = index; show(); } }, words);
-  }));
+  if (listed !== state.plan) { // not at every frame: a button that is made anew loses the focus
+    listed = state.plan;
+    $("candidate-list").replaceChildren(...listed.candidates.map(({ energy }, index) => make("button", {
+      type: "button", onclick: () => { state.candidate = index; show(); },
+    }, `${energy.toFixed(2)} nats${index === listed.chosen ? " ★ chosen" : ""}`)));
+  }
+  for (const [index, button] of [...$("candidate-list").children].entries()) button.setAttribute("aria-pressed", String(index === state.candidate));
 }
+let listed = null;
 
 // --- links -------------------------------------------------------------------------------------------------------------
 
@@ -260,13 +298,25 @@ function remember() {
 }
 
 function restore() {
-  const found = fromLink(location.hash.slice(1));
-  if (!found) return false;
-  for (const [id, value] of Object.entries(found.fields ?? {})) if (KEPT.includes(id)) $(id).value = value;
+  const text = location.hash.slice(1), found = fromLink(text);
+  if (!found) {
+    if (text) say("this link cannot be read; it may be cut off", true);
+    return false;
+  }
+  const fields = found.fields ?? {}, missing = ["planner", "other"].filter((id) => fields[id] && !offered(id, fields[id]));
+  if (offered("planner", fields.planner)) $("planner").value = fields.planner;
+  defaults();
+  for (const [id, value] of Object.entries(fields)) if (KEPT.includes(id) && offered(id, value)) $(id).value = value;
+  if (missing.length) say(`the planner '${fields[missing[0]]}' of this link is not here; choose another`, true);
   state.maxSteps = Number(found.maxSteps) || 400;
   $("mission").value = String(found.maze.mission ?? "");
   setMaze({ rows: found.maze.rows.map(String), mission: $("mission").value });
   return true;
+}
+
+function offered(id, value) {
+  const { options } = $(id);
+  return !options || [...options].some((option) => option.value === value);
 }
 
 function save(name, blob) {
@@ -277,7 +327,7 @@ function save(name, blob) {
 
 // --- trainings ---------------------------------------------------------------------------------------------------------
 
-let curves = {};
+let curves = {}, learnt = -1;
 async function watch() {
   const name = $("training").value;
   $("use-run").hidden = true;
@@ -287,23 +337,40 @@ async function watch() {
     return;
   }
   const seen = Math.max(-1, ...Object.values(curves).flatMap((points) => points.map((p) => p[0])));
+  let over = false;
   try {
     const found = await ask(`api/run?name=${encodeURIComponent(name)}&after=${seen}`);
+    await refresh();
     if (name !== $("training").value) return;
     for (const [curve, points] of Object.entries(found.curves)) curves[curve] = [...(curves[curve] ?? []), ...points];
     $("progress").textContent = `${found.task}: step ${found.step} of ${found.steps}`;
     $("curves").replaceChildren(...Object.entries(curves).filter(([, points]) => points.length > 1).map(([title, points]) => chart(title, points)));
     $("use-run").hidden = !known(name);
-    if (found.step < found.steps) setTimeout(() => name === $("training").value && watch(), 5000);
+    if (found.step > learnt && learnt >= 0 && state.plan && $("planner").value === name) doing($("plan"), plan); // what it would do now
+    learnt = found.step;
+    over = found.step >= found.steps;
   } catch (error) {
     $("progress").textContent = error.message;
   }
+  if (!over) setTimeout(() => name === $("training").value && watch(), 5000);
 }
 
 // --- beginning ---------------------------------------------------------------------------------------------------------
 
 function fill(select, values, words = (value) => value) {
+  const { value: chosen } = select, has = [...select.options].map((option) => option.value);
+  if (has.join("\n") === values.join("\n")) return;
   select.replaceChildren(...values.map((value) => make("option", { value }, words(value))));
+  if (values.includes(chosen)) select.value = chosen;
+}
+
+// Planners and runs as they are now: trainings begin and get on while one looks.
+async function refresh() {
+  catalogue = await ask("api/catalogue");
+  const names = catalogue.planners.map((planner) => planner.name);
+  fill($("planner"), names);
+  fill($("other"), ["", "bot", ...names], (name) => name || "nothing");
+  fill($("training"), ["", ...catalogue.runs], (name) => name || "choose a run to watch");
 }
 
 function defaults() {
@@ -311,7 +378,7 @@ function defaults() {
   for (const id of ["iterations", "temperature", "order", "candidates"]) {
     const value = chosen?.defaults?.[id];
     $(id).disabled = value === null || value === undefined;
-    $(id).value = value ?? "";
+    $(id).value = typeof value === "number" ? Math.min(value, $(id).max) : (value ?? "");
   }
   $("execute").value = chosen?.execute ?? 1;
   $("execute").max = chosen?.horizon ?? 1;
@@ -322,21 +389,20 @@ function tools() {
     const picture = shape("svg", { viewBox: "0 0 1 1", "aria-hidden": "true" }, shape("rect", { width: 1, height: 1, class: "floor" }),
       ...thing(code.length === 2 ? code : code + $("colour").value));
     return make("button", {
-      type: "button", role: "radio", "aria-checked": String(code === state.tool), "data-tool": name, title: name, "aria-label": name,
-      onclick: () => { state.tool = code; tools(); },
+      type: "button", "aria-pressed": String(code === state.tool), "data-tool": name, title: name, "aria-label": name,
+      onclick: (event) => {
+        state.tool = code;
+        for (const button of $("things").children) button.setAttribute("aria-pressed", String(button === event.currentTarget));
+      },
     }, picture);
   }));
 }
 
 async function begin() {
-  catalogue = await ask("api/catalogue");
+  await refresh();
   fill($("task"), catalogue.tasks.map((task) => task.name));
-  const names = catalogue.planners.map((planner) => planner.name);
-  fill($("planner"), names);
-  fill($("other"), ["", "bot", ...names], (name) => name || "nothing");
   fill($("order"), ORDERS);
   fill($("colour"), Object.keys(COLOURS), (letter) => COLOURS[letter][0]);
-  fill($("training"), ["", ...catalogue.runs], (name) => name || "choose a run to watch");
   $("words").replaceChildren(...catalogue.words.map((word) => make("button", {
     type: "button", onclick: () => {
       $("mission").value = `${$("mission").value} ${word}`.trim().replace(" ,", ",");
@@ -344,13 +410,19 @@ async function begin() {
       $("mission").focus();
     },
   }, word)));
-  if (names.includes("pretrained:MazeS4G1")) $("planner").value = "pretrained:MazeS4G1";
+  if (offered("planner", "pretrained:MazeS4G1")) $("planner").value = "pretrained:MazeS4G1";
   defaults();
   tools();
   listen();
   await watch();
   if (!restore()) await newMaze();
   document.body.dataset.ready = "yes";
+}
+
+// What would make anew what is on the page.
+function current() {
+  if (player.loaded) return () => doing($("run"), run);
+  return state.plan ? () => doing($("plan"), plan) : () => {};
 }
 
 function changeMission() {
@@ -371,13 +443,12 @@ function listen() {
   on("run", "click", (event) => doing(event.target, run));
   on("landscape", "click", toggleLandscape);
   on("planner", "change", () => { defaults(); forget(); show(); remember(); });
-  on("other", "change", () => { player.clear(); show(); remember(); });
-  for (const id of ["iterations", "temperature", "order", "candidates", "chance"]) {
-    on(id, "change", () => { remember(); if (state.plan) doing($("plan"), plan); });
-  }
+  on("other", "change", () => { const again = current(); forget(); show(); remember(); again(); });
+  for (const id of ["iterations", "temperature", "order", "candidates", "chance"]) on(id, "change", () => { remember(); current()(); });
   for (const id of ["execute", "slip"]) on(id, "change", () => { remember(); if (player.loaded) doing($("run"), run); });
   on("iteration", "input", () => { state.iteration = number("iteration"); show(); });
-  on("training", "change", () => { curves = {}; watch(); });
+  on("training", "focus", () => refresh().catch(() => {}));
+  on("training", "change", () => { curves = {}; learnt = -1; watch(); });
   on("use-run", "click", () => {
     $("planner").value = $("training").value;
     defaults();
@@ -394,9 +465,9 @@ function listen() {
     }
   });
   on("gif", "click", (event) => doing(event.target, async () => {
-    save("episode.gif", await ask("api/film", episodeRequest($("planner").value)));
+    save("episode.gif", await ask("api/film", player.requests[0]));
   }));
-  on("json", "click", () => save("episode.json", new Blob([JSON.stringify({ maze: player.maze, planners: player.names, episodes: player.episodes }, null, 1)], { type: "application/json" })));
+  on("json", "click", () => save("episode.json", new Blob([JSON.stringify({ maze: player.maze, requests: player.requests, episodes: player.episodes }, null, 1)], { type: "application/json" })));
   on("play", "click", () => player.toggle());
   on("back", "click", () => player.move(-1));
   on("forward", "click", () => player.move(1));

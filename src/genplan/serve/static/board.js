@@ -58,12 +58,14 @@ export class Board {
       }
     }
     for (const other of faint) picture.append(line(other, 0.25));
-    if (path.length > 1) picture.append(line(path, 1), ...dots(path));
-    for (const [x, y] of goals) picture.append(star(x + 0.5, y + 0.5));
+    if (path.length > 1) picture.append(line(path, 1, "halo"), line(path, 1), ...dots(path));
+    for (const [x, y] of goals) picture.append(star(x + 0.5, y + 0.5, "halo"), star(x + 0.5, y + 0.5, "star"));
     if (expected) picture.append(shape("circle", { cx: expected[0] + 0.5, cy: expected[1] + 0.5, r: 0.45, class: "star", "stroke-dasharray": "0.15" }));
     if (pose) picture.append(shape("g", { transform: `translate(${pose[0]} ${pose[1]})` }, agent(pose[2])));
     if (this.cursor && this.onpick) {
-      picture.append(shape("rect", { x: this.cursor[0] + 0.04, y: this.cursor[1] + 0.04, width: 0.92, height: 0.92, class: "cursor" }));
+      this.cursor = [Math.min(this.cursor[0], width - 1), Math.min(this.cursor[1], height - 1)]; // the maze may be smaller now
+      const place = { x: this.cursor[0] + 0.06, y: this.cursor[1] + 0.06, width: 0.88, height: 0.88 };
+      picture.append(shape("rect", { ...place, class: "halo" }), shape("rect", { ...place, class: "cursor" }));
     }
     if (this.onpick) this.listen(picture, width, height);
     const focused = this.place.contains(document.activeElement);
@@ -97,9 +99,9 @@ export class Board {
   }
 }
 
-function line(path, opacity) {
+function line(path, opacity, kind = "path") {
   const places = path.map(([x, y]) => `${x + 0.5},${y + 0.5}`);
-  return shape("polyline", { points: places.join(" "), class: "path", opacity });
+  return shape("polyline", { points: places.join(" "), class: kind, opacity });
 }
 
 function dots(path) {

@@ -53,6 +53,7 @@ export function thing(code) {
     case "O": return [
       shape("rect", { x: 0.06, y: 0.06, width: 0.2, height: 0.88, ...solid }),
       shape("rect", { x: 0.06, y: 0.06, width: 0.88, height: 0.88, fill: "none", stroke: colour, "stroke-width": 0.06 }),
+      shape("text", { x: 0.6, y: 0.62, class: "letter on-floor" }, code[1]),
     ];
     case "#": return [shape("rect", { width: 1, height: 1, class: "wall" })];
     default: return HEADINGS.includes(code) ? [agent(HEADINGS.indexOf(code))] : [];
@@ -63,12 +64,12 @@ export function agent(heading) {
   return shape("path", { d: "M.14 .12L.9 .5L.14 .88L.3 .5z", class: "agent", transform: `rotate(${90 * heading} .5 .5)` });
 }
 
-export function star(x, y, size = 0.42) {
+export function star(x, y, kind, size = 0.42) {
   const corners = Array.from({ length: 10 }, (_, k) => {
     const radius = k % 2 ? size * 0.42 : size, angle = Math.PI * (k / 5 - 0.5);
     return `${x + radius * Math.cos(angle)},${y + radius * Math.sin(angle)}`;
   });
-  return shape("polygon", { points: corners.join(" "), class: "star" });
+  return shape("polygon", { points: corners.join(" "), class: kind });
 }
 
 // A line chart: points [[x, y], ...], with a dot at one of them.

@@ -11,7 +11,9 @@ export function fromLink(text) {
   try {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
     const state = JSON.parse(new TextDecoder().decode(bytes));
-    return Array.isArray(state?.maze?.rows) ? state : null;
+    const rows = state?.maze?.rows;
+    const whole = Array.isArray(rows) && rows.length > 2 && rows.every((row) => typeof row === "string" && row.length > 5 && row.length === rows[0].length);
+    return whole && rows[0].length % 2 === 0 ? state : null;
   } catch {
     return null;
   }

@@ -14,7 +14,7 @@ export class Player {
 
   clear() {
     this.pause();
-    Object.assign(this, { names: [], episodes: [], maze: null, moment: 0 });
+    Object.assign(this, { requests: [], episodes: [], maze: null, moment: 0 });
   }
 
   get loaded() {
@@ -25,8 +25,9 @@ export class Player {
     return Math.max(0, ...this.episodes.map((episode) => episode.steps.length));
   }
 
-  load(names, episodes, maze) {
-    Object.assign(this, { names, episodes, maze, moment: 0 });
+  load(requests, episodes, maze) {
+    this.pause();
+    Object.assign(this, { requests, episodes, maze, moment: 0 });
     $("moment").max = this.last;
     this.to(0);
   }
@@ -43,6 +44,7 @@ export class Player {
   }
 
   play() {
+    clearTimeout(this.timer);
     if (this.moment >= this.last) this.to(0);
     $("play").textContent = "Pause";
     const next = () => {
