@@ -59,7 +59,7 @@ export class Board {
     }
     for (const other of faint) picture.append(line(other, 0.25));
     if (path.length > 1) picture.append(line(path, 1, "halo"), line(path, 1), ...dots(path));
-    for (const [x, y] of goals) picture.append(star(x + 0.5, y + 0.5, "halo"), star(x + 0.5, y + 0.5, "star"));
+    for (const [x, y] of goals) picture.append(star(x + 0.5, y + 0.5, "halo thin"), star(x + 0.5, y + 0.5, "star"));
     if (expected) picture.append(shape("circle", { cx: expected[0] + 0.5, cy: expected[1] + 0.5, r: 0.45, class: "star", "stroke-dasharray": "0.15" }));
     if (pose) picture.append(shape("g", { transform: `translate(${pose[0]} ${pose[1]})` }, agent(pose[2])));
     if (this.cursor && this.onpick) {
