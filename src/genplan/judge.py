@@ -44,7 +44,8 @@ def judge(
         if not config:
             raise UserError(f"'{name}' has no network that could be left untrained; expected a trained planner")
         name, planner = f"{name}, untrained", runs.untrained(config).eval().on(task.spec)
-    trained_on = config.get("task", task.name)
+    worlds = tasks.worlds_of(config.get("task", task.name))
+    trained_on = task.name if task.name in worlds else worlds[0]
     if walk_name == "walk:demos" and task.name not in tasks.WORLDS:
         walk_name = "walk:uniform"  # whose demonstrations are counted, is known for the table's worlds only
     walk = resolve(walk_name, task, trained_on)
