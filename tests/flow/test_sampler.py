@@ -184,6 +184,8 @@ def test_temperature_and_top_p():
     x_0 = path.noise({"a": (1,), "b": (1,)}, rng)
     network = lambda x, t: {name: logits.expand(n, 1, 5) for name in "ab"}  # noqa: E731
     cold = sample(path, network, x_0, rng, steps=1, temperature={"a": 0.0}).tokens
+    frozen = sample(path, network, x_0, rng, steps=1, temperature=1e-300).tokens  # not to be divided by
+    assert torch.equal(frozen["a"], cold["a"])
     assert (cold["a"] == 0).all()
     assert set(cold["b"].unique().tolist()) >= {0, 1, 2}
     nucleus = sample(path, network, x_0, rng, steps=1, top_p={"b": 0.8}).tokens

@@ -11,7 +11,7 @@ from genplan.flow.masks import Masks
 from genplan.flow.path import Path, Schedule, Source, Tokens
 from genplan.flow.rates import conditional_rates, expected_rates, step_probabilities, transition
 from genplan.flow.rng import Rng
-from genplan.flow.sampler import Order, Posterior, Sample, Trace, sample
+from genplan.flow.sampler import Order, Posterior, Sample, Trace, sample, sharpen
 
 __all__ = [
     "Denoising",
@@ -34,6 +34,7 @@ __all__ = [
     "plan_energy",
     "pseudo_energy",
     "sample",
+    "sharpen",
     "step_probabilities",
     "transition",
 ]

@@ -41,6 +41,9 @@ class Posterior(StrEnum):
     DRAW = "draw"  # one x_1 drawn, its conditional rates used
 
 
+COLDEST = 1e-6  # of temperatures; below, log-probabilities divided by it are no numbers any more
+
+
 @dataclass(frozen=True)
 class Trace:
     """A plan taking shape: K network calls, K + 1 states."""
@@ -253,6 +256,13 @@ def _settle(
     return x.reshape(-1).index_copy(0, where, drawn).reshape(x.shape)
 
 
+def sharpen(log_p: Tensor, temperature: float) -> Tensor:
+    """Log-probabilities -> probabilities to draw from; where it is too cold to divide by, the likeliest token."""
+    if temperature < COLDEST:
+        return _one_hot(log_p.argmax(-1), log_p)
+    return log_p.exp() if temperature == 1 else (log_p / temperature).softmax(-1)
+
+
 @dataclass(frozen=True)
 class _Sharpness:
     """Temperature and top-p of one stream: log-probabilities -> probabilities to draw from."""
@@ -271,9 +281,7 @@ class _Sharpness:
         return _Sharpness(heat, nucleus)
 
     def __call__(self, log_p: Tensor) -> Tensor:
-        if self.temperature == 0:
-            return _one_hot(log_p.argmax(-1), log_p)
-        probs = log_p.exp() if self.temperature == 1 else (log_p / self.temperature).softmax(-1)
+        probs = sharpen(log_p, self.temperature)
         if self.top_p < 1:
             ranked, index = probs.sort(-1, descending=True)
             before = ranked.cumsum(-1) - ranked

@@ -33,7 +33,7 @@ from torch.nn import functional
 from genplan.config import LEAPConfig
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Past, PlanBatch
-from genplan.flow import EntropyBound, Rng, entropy
+from genplan.flow import EntropyBound, Rng, entropy, sharpen
 from genplan.models.denoiser import Denoiser
 from genplan.models.encoder import Context, Encoder
 from genplan.planners.learned import Learned, Losses, Memory, told_goals
@@ -131,7 +131,7 @@ class Leap(Learned):
             return self._begun(answer.diagonal(dim1=1, dim2=2).transpose(1, 2))
 
         nothing = torch.full((len(rows), horizon), self.mask)
-        actions = rng.fold("first").categorical(sharpened(self._begun(logits(nothing)), config.temperature))
+        actions = rng.fold("first").categorical(sharpen(self._begun(logits(nothing)), config.temperature))
         found = descend(actions, conditionals, rng, config.iterations, config.temperature)
         # Behind its end there is nothing to be done: what stands there is an action only to be a number.
         return dataclasses.replace(found, actions=found.actions.masked_fill(found.actions == self.end, 0)), memory
@@ -155,7 +155,7 @@ def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: i
         chance = rng.fold("step", number)
         position = chance.fold("position").integers(horizon)
         proposed = actions.clone()
-        proposed[row, position] = chance.categorical(sharpened(log_p[row, position], heat))
+        proposed[row, position] = chance.categorical(sharpen(log_p[row, position], heat))
         other = (proposed != actions).any(-1).nonzero().squeeze(-1)
         next_log_p = log_p.clone()
         if len(other):
@@ -178,9 +178,3 @@ def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: i
 def pseudo_energy(log_p: Tensor, actions: Tensor) -> Tensor:
     """−Σ_k log p(a_k | the others), [B], of conditionals [B, H, actions]."""
     return -log_p.gather(-1, actions[..., None]).squeeze(-1).sum(-1)
-
-
-def sharpened(log_p: Tensor, temperature: float) -> Tensor:
-    if temperature <= 0:
-        return functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).to(log_p.dtype)
-    return (log_p / temperature).softmax(-1)

@@ -18,7 +18,7 @@ from genplan.config import PlannerConfig
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Past, PlanBatch
 from genplan.errors import UserError
-from genplan.flow import Rng
+from genplan.flow import Rng, sharpen
 from genplan.models.encoder import Context
 from genplan.types import Observations, Oracle, Plan
 
@@ -201,10 +201,7 @@ def cloning_loss(logits: Tensor, batch: PlanBatch, same_goals: bool = False) -> 
 def drawn_plan(logits: Tensor, temperature: float, rng: Rng) -> Plan:
     """One action per row, drawn from logits [B, actions]."""
     log_p = logits.log_softmax(-1)
-    if temperature <= 0:
-        actions = log_p.argmax(-1)
-    else:
-        actions = rng.categorical((log_p / temperature).softmax(-1))
+    actions = rng.categorical(sharpen(log_p, temperature))
     chosen = log_p.gather(-1, actions[:, None])
     return Plan(actions=actions[:, None], energy=-chosen.squeeze(-1), confidence=chosen.exp())
 
