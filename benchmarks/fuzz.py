@@ -1,6 +1,6 @@
 """The page's API under fire: schemathesis writes requests by the OpenAPI schema, and none may end in a server error.
 
-python benchmarks/fuzz.py [--requests 250]
+python benchmarks/fuzz.py [--requests 250] [--seed 0]
 
 Needs `pip install schemathesis`. Starts a server of its own. Random text is soon refused, so two of three requests get
 real names, and mazes that are real or have a few cells changed: those reach the planner. About eight times `--requests`
@@ -61,13 +61,14 @@ def hooks() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=250)
-    number = parser.parse_args().requests
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
     command = [sys.executable, "-m", "genplan", "serve", "--port", str(PORT), "--no-open-browser"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         fire = ["schemathesis", "run", f"http://127.0.0.1:{PORT}/openapi.json", "--wait-for-schema", "60"]
-        fire += ["--phases", "examples,coverage,fuzzing", "-n", str(number), "--checks", CHECKS]
-        fire += ["--continue-on-failure", "--generation-deterministic", "--request-timeout", "90"]
+        fire += ["--phases", "examples,coverage,fuzzing", "-n", str(chosen.requests), "--checks", CHECKS]
+        fire += ["--continue-on-failure", "--seed", str(chosen.seed), "--request-timeout", "90"]
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz", "PYTHONPATH": str(Path(__file__).parent)}
         code = subprocess.run(fire, env=environment).returncode
         print(f"the server {'is still there' if server.poll() is None else 'HAS ENDED'}")
