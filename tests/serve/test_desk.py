@@ -8,6 +8,19 @@ from genplan.serve import desk
 from genplan.serve.desk import BusyError, Desk
 
 
+def held_up():
+    """A batch that has begun, and goes on when it is told to."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(requests):
+        begun.set()
+        go_on.wait(10)
+        return requests
+        yield
+
+    return begun, go_on, first
+
+
 def whole(requests):
     return [request * 2 for request in requests]
     yield
@@ -40,13 +53,7 @@ def test_urgent_requests_come_between_the_steps_of_long_ones():
 
 
 def test_equal_requests_are_done_together_and_a_failure_is_told():
-    begun, go_on = threading.Event(), threading.Event()
-
-    def first(requests):
-        begun.set()
-        go_on.wait(10)
-        return requests
-        yield
+    begun, go_on, first = held_up()
 
     def broken(requests):
         raise ValueError("odd")
@@ -68,13 +75,7 @@ def test_equal_requests_are_done_together_and_a_failure_is_told():
 def test_it_does_not_promise_more_than_it_can(monkeypatch):
     monkeypatch.setattr(desk, "MOST_WAITING", 2)
     monkeypatch.setattr(desk, "PATIENCE", 0.5)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def first(requests):
-        begun.set()
-        go_on.wait(10)
-        return requests
-        yield
+    begun, go_on, first = held_up()
 
     def endless(requests):
         while True:
@@ -130,14 +131,7 @@ def test_plans_that_keep_coming_do_not_keep_an_episode_from_ending():
 
 def test_who_leaves_harms_nobody_and_who_waits_too_long_is_told(monkeypatch):
     monkeypatch.setattr(desk, "PATIENCE", 0.05)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def first(requests):
-        begun.set()
-        go_on.wait(10)
-        return requests
-        yield
-
+    begun, go_on, first = held_up()
     place = Desk()
     answer = place.ask("first", first, 0, urgent=True)
     begun.wait(10)

@@ -433,8 +433,8 @@ function listen() {
   const on = (id, event, action) => $(id).addEventListener(event, action);
   on("new-maze", "click", (event) => doing(event.target, newMaze));
   on("task", "change", () => {
-    const own = [`pretrained:${$("task").value}`, "pretrained:all"].find(known);
-    if (own) { $("planner").value = own; defaults(); }
+    const own = `pretrained:${$("task").value}`;
+    if (known(own)) { $("planner").value = own; defaults(); }
     doing($("new-maze"), newMaze);
   });
   on("mission", "change", changeMission);
