@@ -102,7 +102,7 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     assert page.input_value("#mission") == "go to the green box"
     assert page.input_value("#other") == "bot"
     assert page.input_value("#candidates") == "3"
-    assert cell(page, 4, 7).inner_text() == "G"  # the box that was drawn
+    assert cell(page, 4, 7).text_content() == "G"  # the box that was drawn
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
 
 
