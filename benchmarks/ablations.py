@@ -1,7 +1,7 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
 of places and haste help, how are the methods of the benchmark best trained?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning ...] [--steps 2000] [--rows ROW ...]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning ...] [--steps 2000] [--rows ROW ...] [--only NAME]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -36,7 +36,14 @@ SUBGOALS: dict[str, dict[str, Any]] = {
         ("blocker", "key", "door", "target"),
     )
 }
-# Three trainings per method, and for the one that is left as it is, two more temperatures.
+# Three trainings per method, and for the one that is left as it is, two more temperatures; then one of its own, which
+# became the setting of the method.
+BEFORE: dict[str, dict[str, Any]] = {
+    "GenPlan-M": {"noise_share": 0.125},
+    "BC": {"context": 8},
+    "DT": {"context": 8},
+    "LEAP": {"noise_share": 0.125},
+}
 TRIALS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "as it is, temperature 0.25": {"temperature": 0.25},
@@ -44,11 +51,17 @@ TRIALS: dict[str, dict[str, Any]] = {
     "half the learning rate": {"learning_rate": 1e-3},
     "dropout 0.1": {"dropout": 0.1},
 }
-TUNING: dict[str, dict[str, Any]] = {
-    f"{method}, {name}": {"method": method, **options}
-    for method in ("GenPlan-M", "BC", "DT", "LEAP")
-    for name, options in TRIALS.items()
+OWN_TRIALS: dict[str, dict[str, Any]] = {
+    "BC, last step only": {"context": 1},
+    "DT, last step only": {"context": 1},
+    "GenPlan-M, half of the windows as noise": {"noise_share": 0.5},
+    "LEAP, half of the windows wholly masked": {"noise_share": 0.5},
 }
+TUNING: dict[str, dict[str, Any]] = {
+    f"{method}, {name}": {"method": method, **before, **options}
+    for method, before in BEFORE.items()
+    for name, options in TRIALS.items()
+} | {name: {"method": name.partition(",")[0], **options} for name, options in OWN_TRIALS.items()}
 LEARNING: dict[str, dict[str, Any]] = {
     "positions, haste 0.7": {"positions": True},
     "positions, haste 0": {"positions": True, "haste": 0.0},
@@ -99,11 +112,14 @@ def main() -> None:
     parser.add_argument("studies", nargs="*", default=list(STUDIES), choices=list(STUDIES))
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rows", nargs="*", default=None)
+    parser.add_argument("--only", default="", help="only variants whose name begins so")
     chosen = parser.parse_args()
     for study in chosen.studies:
         rows, variants = STUDIES[study]
         for row in chosen.rows or rows:
             for variant, options in variants.items():
+                if not variant.startswith(chosen.only):
+                    continue
                 wanted = {"study": study, "row": row, "variant": variant, "steps": chosen.steps}
                 lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
                 line = next((line for line in lines if wanted.items() <= line.items()), None)

@@ -58,7 +58,7 @@ class GenPlanConfig(PlannerConfig):
     source: SourceName = "mask"
     preset: PresetName = "default"
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
-    noise_share: float = 0.125
+    noise_share: float = 0.5
     given_share: float = 0.2
     entropy_bound: float = 0.0
     # Planning
@@ -90,7 +90,6 @@ class BCConfig(PlannerConfig):
     """Of BC, behaviour cloning."""
 
     horizon: int = 1
-    context: int = 8
     temperature: float = 0.5
 
 
@@ -99,7 +98,6 @@ class DTConfig(PlannerConfig):
     """Of DT, the decision transformer."""
 
     horizon: int = 1
-    context: int = 8
     goals: bool = True  # told by the simulator
     temperature: float = 0.5
 
@@ -109,9 +107,15 @@ class LEAPConfig(PlannerConfig):
     """Of LEAP; without `goals` LEAP⊖GC, and with an entropy bound LEAP⊕H."""
 
     goals: bool = True  # told by the simulator
+    noise_share: float = 0.5  # of training windows wholly masked, as every plan starts
     entropy_bound: float = 0.0
     iterations: int = 10
     temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.noise_share < 1:
+            raise UserError(f"noise_share is {self.noise_share}, expected 0 to below 1")
 
 
 @dataclass(frozen=True)

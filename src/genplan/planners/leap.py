@@ -10,8 +10,8 @@ Details
   same.
 - Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
-- Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one, an eighth of the
-  windows wholly), and the loss is their cross-entropy. The original masks one action at a time and sums over all.
+- Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of
+  the windows wholly), and the loss is their cross-entropy. The original masks one action at a time and sums over all.
 - Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
   | the others), at a position chosen at random, and keeps it if the energy of the whole plan does not rise, or with
   chance exp(−rise / temperature). At temperature 0 the energy never rises. The plan of least energy met is kept.
@@ -92,7 +92,7 @@ class Leap(Learned):
         rows = rng.fold(torch.arange(size, device=batch.map_row.device))
         valid = batch.valid["actions"]
         actions = torch.where(valid, batch.x_1["actions"], self.end)
-        wholly = rows.fold("wholly").uniform() < 0.125
+        wholly = rows.fold("wholly").uniform() < self.config.noise_share
         share = torch.where(wholly, 1.0, rows.fold("share").uniform())[:, None]
         u = rows.fold("masked").uniform(actions.shape[1:])
         masked = (u <= share) | (u == u.amin(-1, keepdim=True))
