@@ -49,7 +49,7 @@ def test_rows_of_one_training_share_it():
     assert Cell("GenPlan-U", "MazeS4G1", preset="paper").training()[0].source == "uniform"
     with pytest.raises(UserError, match="GenPlan-M and GenPlan-U, found BC"):
         Cell("BC", "MazeS4G1", preset="paper").training()
-    assert Cell("BC", "KeyCorridorS3R3").training()[1].steps == 34_250  # 40 minutes
+    assert Cell("BC", "KeyCorridorS3R3").training()[1].steps == 43_750  # 40 minutes
     assert Cell("GenPlan-U", "DoorsOrder").training()[1].steps == 5_250  # 15
 
 
