@@ -1,7 +1,7 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
-of places and haste help, how are the methods of the benchmark best trained?
+of places and haste help, how are the methods of the benchmark best trained, does clutter teach to read?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning ...] [--steps 2000] [--rows ROW ...] [--only NAME]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning|clutter ...] [--steps 2000] [--rows ROW ...] [--only NAME]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -18,7 +18,7 @@ from typing import Any
 from genplan import runs, tasks
 from genplan.config import TrainConfig, settings
 from genplan.evaluate import evaluate
-from genplan.tasks.table import VALIDATION_SEEDS
+from genplan.tasks.table import ROWS, VALIDATION_SEEDS
 
 RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
 SEEDS = VALIDATION_SEEDS[:250]
@@ -68,16 +68,24 @@ LEARNING: dict[str, dict[str, Any]] = {
     "haste 0.7": {},
     "neither": {"haste": 0.0},
 }
+CLUTTER: dict[str, dict[str, Any]] = {
+    f"{method}, clutter {most}": {"method": method, "clutter": most}
+    for method in ("GenPlan-M", "BC")
+    for most in (0, 10)
+}
+ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
     "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2"), LEARNING),
     "tuning": (("MazeS4G1",), TUNING),
+    "clutter": (ADAPTIVE, CLUTTER),
 }
 
 
 def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
-    planner, training = settings(row, method=options.pop("method", "GenPlan-M"))
+    world = ROWS[row].trained_on
+    planner, training = settings(world, method=options.pop("method", "GenPlan-M"))
     used = {"temperature": options.pop("temperature")} if "temperature" in options else {}  # not a matter of learning
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     planner = dataclasses.replace(planner, **{name: value for name, value in options.items() if name not in known})
@@ -85,11 +93,11 @@ def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: 
         training, steps=steps, **{name: value for name, value in options.items() if name in known}
     )
     learnt = variant.partition(", temperature")[0].replace(" ", "_")
-    folder = Path("runs/ablations") / f"{study}-{row}-{learnt}-{steps}"
-    run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, row, planner, training)
+    folder = Path("runs/ablations") / f"{study}-{world}-{learnt}-{steps}"
+    run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, world, planner, training)
     run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
     trained, config = runs.load(folder)
-    task = tasks.get(row)
+    task = tasks.get(ROWS[row].world)
     player = trained.with_options(**used).on(task.spec)
     found = evaluate(player, task, SEEDS, walk=None, execute=planner.execute).planner
     return {

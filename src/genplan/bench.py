@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from genplan import runs, tasks
 from genplan.checkpoint import write_atomically
-from genplan.config import METHODS, LEAPConfig, MethodName, PlannerConfig, PresetName, TrainConfig, settings
+from genplan.config import METHODS, LEAPConfig, MethodName, PlannerConfig, PresetName, TrainConfig, as_data, settings
 from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
 from genplan.evaluate import Played, Score, rollout_timed
@@ -100,8 +100,8 @@ class Cell:
         if self.is_trained:
             planner, training = self.training()
             about |= {
-                "planner": dataclasses.asdict(planner),
-                "training": dataclasses.asdict(training),
+                "planner": as_data(planner),
+                "training": as_data(training),
                 "options": self.options(),
             }
         elif content := self.content():
@@ -125,7 +125,7 @@ class Cell:
         """The same for all rows that share a training."""
         planner, training = self.training()
         recipe = Recipe(ROWS[self.row].trained_on, self.demonstrations)
-        return _hash([self.method, dataclasses.asdict(planner), dataclasses.asdict(training), recipe.name])
+        return _hash([self.method, as_data(planner), as_data(training), recipe.name])
 
 
 def budget(method: str, row: Row) -> int:

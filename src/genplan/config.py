@@ -6,7 +6,7 @@ Nothing heavy is imported here, so that the command line answers at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from genplan.errors import UserError
@@ -15,6 +15,8 @@ SourceName = Literal["mask", "uniform"]
 PresetName = Literal["default", "paper"]
 MethodName = Literal["GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H"]
 OrderName = Literal["random", "confidence", "margin", "near-to-far"]
+# Of a field that was added later and changes nothing while it is 0: settings without it are the same settings.
+OFF = {"off": 0}
 SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
 
 
@@ -133,6 +135,7 @@ class TrainConfig:
     augment: bool = True  # turn and reflect maps
     haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
+    clutter: int = field(default=0, metadata=OFF)  # put up to so many things of other maps, and walls, off the way
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
     precision: str = "32-true"
@@ -161,8 +164,16 @@ class TrainConfig:
             raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
         if not 0 <= self.average < 1:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
+        if self.clutter < 0:
+            raise UserError(f"clutter is {self.clutter}, expected at least 0")
         if self.haste < 0:
             raise UserError(f"haste is {self.haste}, expected at least 0")
+
+
+def as_data(config: PlannerConfig | TrainConfig) -> dict[str, Any]:
+    """Settings that are not off, as plain data: what a benchmark's cells are known by."""
+    known = {each.name: (getattr(config, each.name), each.metadata.get("off")) for each in fields(config)}
+    return {name: value for name, (value, off) in known.items() if off is None or value != off}
 
 
 WAYPOINTS = ("blocker", "key", "door", "target")

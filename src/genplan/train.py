@@ -104,7 +104,8 @@ class Run:
         config, step = self.config, self.step
         torch.manual_seed(config.seed * 1_000_003 + step)  # dropout
         rng = Rng.of(config.seed).fold("train", step)
-        batch = self.windows.draw(config.batch, rng, config.per_map, config.augment, config.recolour)
+        how = (config.augment, config.recolour, config.clutter)
+        batch = self.windows.draw(config.batch, rng, config.per_map, *how)
         for group in self.optimiser.param_groups:
             group["lr"] = rate(config, step)
         self.planner.train()

@@ -224,3 +224,25 @@ def test_bad_requests_are_told():
         Windows(spec, episodes, 1).draw(5, Rng.of(0), per_map=2)
     train, validation = held_out(episodes * 40)
     assert (len(train), len(validation)) == (38, 2)
+
+
+def test_clutter_stands_off_the_way_and_never_looks_like_the_target(maze):
+    windows = Windows(maze.spec, maze.episodes, horizon=3)
+    plain = windows.draw(64, Rng.of(2), augment=False)
+    full = windows.draw(64, Rng.of(2), augment=False, clutter=8)
+    assert torch.equal(full.x_1["states"], plain.x_1["states"])
+    assert torch.equal(windows.draw(64, Rng.of(2), augment=False, clutter=8).map, full.map)
+    put = (full.map != plain.map).any(-1)  # [M, W, H]
+    things = full.map[put]
+    assert (plain.map[put] == torch.tensor([1, 0, 0])).all()  # only on the floor
+    assert set(things[:, 0].tolist()) == {2, 5, 6, 7}  # walls, keys, balls and boxes
+    assert len(set(put.sum((1, 2)).tolist())) > 8
+    rows = windows.choose(64, 1, Rng.of(2))[:, 0]
+    numbers = torch.searchsorted(torch.unique(windows.first), windows.first[rows])
+    for number, episode in enumerate(maze.episodes[k] for k in numbers.tolist()):
+        cells = np.unique(episode.states // 4)
+        assert not put[number][cells % 10, cells // 10].any()
+        target = episode.subgoals[-1].token
+        look = full.map[number, target % 10, target // 10]
+        alike = (full.map[number] == look).all(-1) & put[number]
+        assert not alike.any()

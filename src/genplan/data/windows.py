@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from genplan.data.clutter import Clutter
 from genplan.data.symmetry import Painter, Symmetries
 from genplan.data.tokens import PlanSpec
 from genplan.errors import DataError
@@ -111,6 +112,7 @@ class Windows:
         self.map_of = self._index_maps(episodes)
         self._sort_starts(steps_left(episodes, goal_kinds)[self.starts].double() ** -haste)
         self.trails = Trails(self.states, self.first) if trail else None
+        self._clutter: Clutter | None = None
         self.tried = self._tried() if trail else None
 
     def _index_maps(self, episodes: Sequence[Episode]) -> Tensor:
@@ -176,11 +178,36 @@ class Windows:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True, recolour: bool = False) -> PlanBatch:
+    @property
+    def clutter(self) -> Clutter:
+        """Made when it is first asked for."""
+        if self._clutter is None:
+            assert self.maps is not None
+            _, episode = torch.unique(self.first, return_inverse=True)  # [N]
+            ways = torch.zeros(int(episode[-1]) + 1, self.spec.num_cells, dtype=torch.bool)
+            aims = torch.zeros_like(ways)
+            ways[episode, self.states // self.spec.num_headings] = True
+            if self.spec.num_goals:
+                row, place = self.goals_known.nonzero(as_tuple=True)
+                aims[episode[row], self.goals[row, place]] = True
+            of_map = torch.zeros(len(self.maps), dtype=torch.int64).scatter(0, self.map_of, episode)
+            self._clutter = Clutter(cells_of(self.maps), of_map, ways, aims)
+        return self._clutter
+
+    def draw(
+        self,
+        size: int,
+        rng: Rng,
+        per_map: int = 1,
+        augment: bool = True,
+        recolour: bool = False,
+        clutter: int = 0,
+    ) -> PlanBatch:
         """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes.
 
         augment   turn and reflect maps at random
         recolour  paint maps, and what missions say of them, in other colours
+        clutter   put up to so many things of other maps, and walls, off the demonstrated way
         """
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
@@ -190,7 +217,11 @@ class Windows:
         if augment and len(self.symmetries) > 1:
             symmetry = rng.fold("symmetry").integers(len(self.symmetries), (number,))
         map_row = torch.arange(number).repeat_interleave(per_map)
-        batch = self.batch(rows.reshape(-1), self.map_of[rows[:, 0]], map_row, symmetry)
+        kinds = self.map_of[rows[:, 0]]
+        maps = None if self.maps is None else self.maps[kinds]
+        if maps is not None and clutter:
+            maps = as_maps(self.clutter.put(cells_of(maps), kinds, clutter, rng.fold("clutter")), maps.shape)
+        batch = self.batch(rows.reshape(-1), kinds, map_row, symmetry, maps)
         if not recolour or self.painter is None:
             return batch
         order = self.painter.orders(number, rng.fold("colours"))
@@ -201,8 +232,18 @@ class Windows:
             features=None if batch.features is None else self.painter.features(batch.features, order[batch.map_row]),
         )
 
-    def batch(self, rows: Tensor, kinds: Tensor, map_row: Tensor, symmetry: Tensor | None = None) -> PlanBatch:
-        """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M]."""
+    def batch(
+        self,
+        rows: Tensor,
+        kinds: Tensor,
+        map_row: Tensor,
+        symmetry: Tensor | None = None,
+        maps: Tensor | None = None,
+    ) -> PlanBatch:
+        """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M].
+
+        maps  what to show instead of those maps
+        """
         ahead = rows[:, None] + torch.arange(self.horizon)
         last, first = self.last[rows, None], self.first[rows, None]
         inside, acting = ahead <= last, ahead < last
@@ -221,7 +262,8 @@ class Windows:
             past = past._replace(same_goals=(self.goals[behind] == self.goals[rows, None]).all(-1))
         if self.trails is not None and self.tried is not None:
             past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
-        maps = None if self.maps is None else self.maps[kinds]
+        if maps is None and self.maps is not None:
+            maps = self.maps[kinds]
         missions = None if self.missions is None else self.missions[kinds]
         if symmetry is not None:
             turn = symmetry[map_row]  # [B]
@@ -263,9 +305,17 @@ class Mixture:
     def __init__(self, worlds: Sequence[Windows]) -> None:
         self.worlds = worlds
 
-    def draw(self, size: int, rng: Rng, per_map: int = 1, augment: bool = True, recolour: bool = False) -> PlanBatch:
+    def draw(
+        self,
+        size: int,
+        rng: Rng,
+        per_map: int = 1,
+        augment: bool = True,
+        recolour: bool = False,
+        clutter: int = 0,
+    ) -> PlanBatch:
         world = int(rng.fold("world").integers(len(self.worlds)))
-        return self.worlds[world].draw(size, rng, per_map, augment, recolour)
+        return self.worlds[world].draw(size, rng, per_map, augment, recolour, clutter)
 
 
 class Trails:
@@ -296,10 +346,19 @@ class Trails:
 
 def turn_maps(maps: Tensor, sources: Tensor) -> Tensor:
     """Move the cells of maps [M, W, H, C]; `sources` [M, cells] tells which old cell each new one shows."""
-    number, width, height, channels = maps.shape
-    by_cell = maps.transpose(1, 2).reshape(number, width * height, channels)  # in the order of cells
-    moved = by_cell.gather(1, sources[..., None].expand(-1, -1, channels))
-    return moved.reshape(number, height, width, channels).transpose(1, 2)
+    moved = cells_of(maps).gather(1, sources[..., None].expand(-1, -1, maps.shape[-1]))
+    return as_maps(moved, maps.shape)
+
+
+def cells_of(maps: Tensor) -> Tensor:
+    """Maps [M, W, H, C] as lists in the order of cells, [M, W · H, C]."""
+    return maps.transpose(1, 2).flatten(1, 2)
+
+
+def as_maps(cells: Tensor, shape: torch.Size) -> Tensor:
+    """The reverse of `cells_of`."""
+    number, width, height, channels = shape
+    return cells.reshape(number, height, width, channels).transpose(1, 2)
 
 
 def steps_left(episodes: Sequence[Episode], kinds: Sequence[str] = TARGET) -> Tensor:
