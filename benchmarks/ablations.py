@@ -1,7 +1,7 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
 of places and haste help, how are the methods of the benchmark best trained, does clutter teach to read?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning|clutter ...] [--steps 2000] [--rows ROW ...] [--only NAME]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning|clutter ...] [--steps 2000] [--rows ROW ...] [--only …]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
