@@ -189,7 +189,7 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True}),
+    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True, "clutter": 10}),
     "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 35000, "per_map": 16, "recolour": True}),
 }
 
