@@ -23,7 +23,17 @@ from typing import Any, cast
 
 from genplan import runs, tasks
 from genplan.checkpoint import write_atomically
-from genplan.config import METHODS, LEAPConfig, MethodName, PlannerConfig, PresetName, TrainConfig, as_data, settings
+from genplan.config import (
+    METHODS,
+    GenPlanConfig,
+    LEAPConfig,
+    MethodName,
+    PlannerConfig,
+    PresetName,
+    TrainConfig,
+    as_data,
+    settings,
+)
 from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
 from genplan.evaluate import Played, Score, rollout_timed
@@ -90,9 +100,20 @@ class Cell:
         return planner, dataclasses.replace(training, steps=steps, seed=self.seed)
 
     def options(self) -> dict[str, Any]:
-        """What differs between the rows that one training is judged on."""
-        is_leap = self.is_trained and isinstance(METHODS[cast("MethodName", self.method)], LEAPConfig)
-        return {"iterations": ROWS[self.row].leap_iterations} if is_leap else {}
+        """What differs between the rows that one training is judged on; and how to plan in worlds never seen.
+
+        There, plans made anew after every action turn to and fro for ever. So those who plan ahead carry out what
+        they planned, as in the paper (chosen on validation seeds, see docs/log.md).
+        """
+        if not self.is_trained or self.preset == "paper":
+            return {}
+        row, known = ROWS[self.row], METHODS[cast("MethodName", self.method)]
+        options: dict[str, Any] = {"iterations": row.leap_iterations} if isinstance(known, LEAPConfig) else {}
+        if row.family == "AP" and known.horizon > 1:
+            options["execute"] = known.horizon
+            if isinstance(known, GenPlanConfig):
+                options["temperature"] = 1.0
+        return options
 
     def config(self) -> dict[str, Any]:
         """All that decides what comes out."""
