@@ -45,7 +45,7 @@ def test_rows_of_one_training_share_it():
     assert one.training_hash == other.training_hash
     assert one.config_hash != other.config_hash
     assert one.training()[0].entropy_bound == 0.7
-    assert other.options() == {"iterations": 40, "execute": 10}
+    assert other.options() == {"iterations": 40, "execute": 3}
     assert Cell("LEAP", "MazeS7G1").options() == {"iterations": 50}
     assert Cell("GenPlan-U", "SeqS5R2Un").options() == {"execute": 10, "temperature": 1.0}
     assert Cell("BC", "SeqS5R2Un").options() == {}

@@ -102,18 +102,16 @@ class Cell:
     def options(self) -> dict[str, Any]:
         """What differs between the rows that one training is judged on; and how to plan in worlds never seen.
 
-        There, plans made anew after every action turn to and fro for ever. So those who plan ahead carry out what
-        they planned, as in the paper (chosen on validation seeds, see docs/log.md).
+        There, plans made anew after every action turn to and fro for ever. So those who plan ahead carry out some of
+        what they planned; the paper, all of it. How much was chosen on validation seeds (docs/log.md).
         """
         if not self.is_trained or self.preset == "paper":
             return {}
         row, known = ROWS[self.row], METHODS[cast("MethodName", self.method)]
-        options: dict[str, Any] = {"iterations": row.leap_iterations} if isinstance(known, LEAPConfig) else {}
-        if row.family == "AP" and known.horizon > 1:
-            options["execute"] = known.horizon
-            if isinstance(known, GenPlanConfig):
-                options["temperature"] = 1.0
-        return options
+        unseen = row.family == "AP"
+        if isinstance(known, LEAPConfig):
+            return {"iterations": row.leap_iterations, **({"execute": 3} if unseen else {})}
+        return {"execute": 10, "temperature": 1.0} if unseen and isinstance(known, GenPlanConfig) else {}
 
     def config(self) -> dict[str, Any]:
         """All that decides what comes out."""
