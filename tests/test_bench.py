@@ -11,6 +11,7 @@ import pytest
 
 from genplan import bench, report
 from genplan.bench import Cell, Results
+from genplan.config import TrainConfig, as_data
 from genplan.errors import UserError
 
 
@@ -49,6 +50,8 @@ def test_rows_of_one_training_share_it():
     assert Cell("LEAP", "MazeS7G1").options() == {"iterations": 50}
     assert Cell("GenPlan-U", "SeqS5R2Un").options() == {"execute": 10, "temperature": 1.0}
     assert Cell("BC", "SeqS5R2Un").options() == {}
+    assert "clutter" not in as_data(TrainConfig())  # off: the same settings as before there was any
+    assert as_data(TrainConfig(clutter=3))["clutter"] == 3
     assert Cell("GenPlan-U", "MazeS4G1", preset="paper").training()[0].source == "uniform"
     with pytest.raises(UserError, match="GenPlan-M and GenPlan-U, found BC"):
         Cell("BC", "MazeS4G1", preset="paper").training()

@@ -104,8 +104,14 @@ class Run:
         config, step = self.config, self.step
         torch.manual_seed(config.seed * 1_000_003 + step)  # dropout
         rng = Rng.of(config.seed).fold("train", step)
-        how = (config.augment, config.recolour, config.clutter)
-        batch = self.windows.draw(config.batch, rng, config.per_map, *how)
+        batch = self.windows.draw(
+            config.batch,
+            rng,
+            config.per_map,
+            augment=config.augment,
+            recolour=config.recolour,
+            clutter=config.clutter,
+        )
         for group in self.optimiser.param_groups:
             group["lr"] = rate(config, step)
         self.planner.train()

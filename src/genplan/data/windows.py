@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -305,17 +305,10 @@ class Mixture:
     def __init__(self, worlds: Sequence[Windows]) -> None:
         self.worlds = worlds
 
-    def draw(
-        self,
-        size: int,
-        rng: Rng,
-        per_map: int = 1,
-        augment: bool = True,
-        recolour: bool = False,
-        clutter: int = 0,
-    ) -> PlanBatch:
+    def draw(self, size: int, rng: Rng, per_map: int = 1, **how: Any) -> PlanBatch:
+        """As by `Windows.draw`, in one of the worlds."""
         world = int(rng.fold("world").integers(len(self.worlds)))
-        return self.worlds[world].draw(size, rng, per_map, augment, recolour, clutter)
+        return self.worlds[world].draw(size, rng, per_map, **how)
 
 
 class Trails:
