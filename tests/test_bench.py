@@ -46,10 +46,10 @@ def test_rows_of_one_training_share_it():
     assert one.training_hash == other.training_hash
     assert one.config_hash != other.config_hash
     assert one.training()[0].entropy_bound == 0.7
-    assert other.options() == {"iterations": 40, "execute": 3}
+    assert other.options() == {"iterations": 40, "curiosity": 0.5}
     assert Cell("LEAP", "MazeS7G1").options() == {"iterations": 50}
-    assert Cell("GenPlan-U", "SeqS5R2Un").options() == {"execute": 10, "temperature": 1.0}
-    assert Cell("BC", "SeqS5R2Un").options() == {}
+    assert Cell("GenPlan-U", "SeqS5R2Un").options() == {"curiosity": 0.5}
+    assert Cell("BC", "MazeS4G1").options() == {}
     assert "clutter" not in as_data(TrainConfig())  # off: the same settings as before there was any
     assert as_data(TrainConfig(clutter=3))["clutter"] == 3
     assert Cell("GenPlan-U", "MazeS4G1", preset="paper").training()[0].source == "uniform"

@@ -25,7 +25,6 @@ from genplan import runs, tasks
 from genplan.checkpoint import write_atomically
 from genplan.config import (
     METHODS,
-    GenPlanConfig,
     LEAPConfig,
     MethodName,
     PlannerConfig,
@@ -102,16 +101,16 @@ class Cell:
     def options(self) -> dict[str, Any]:
         """What differs between the rows that one training is judged on; and how to plan in worlds never seen.
 
-        There, plans made anew after every action turn to and fro for ever. So those who plan ahead carry out some of
-        what they planned; the paper, all of it. How much was chosen on validation seeds (docs/log.md).
+        There, what was learnt turns to and fro for ever, or pushes against a door: so everyone is curious. How much was
+        chosen on validation seeds (docs/log.md).
         """
         if not self.is_trained or self.preset == "paper":
             return {}
         row, known = ROWS[self.row], METHODS[cast("MethodName", self.method)]
-        unseen = row.family == "AP"
+        unseen: dict[str, Any] = {"curiosity": 0.5} if row.family == "AP" else {}
         if isinstance(known, LEAPConfig):
-            return {"iterations": row.leap_iterations, **({"execute": 3} if unseen else {})}
-        return {"execute": 10, "temperature": 1.0} if unseen and isinstance(known, GenPlanConfig) else {}
+            return {"iterations": row.leap_iterations, **unseen}
+        return unseen
 
     def config(self) -> dict[str, Any]:
         """All that decides what comes out."""

@@ -187,6 +187,7 @@ def evaluate(
     temperature: float | None = None,
     order: OrderName | None = None,
     candidates: int | None = None,
+    curiosity: float | None = None,
     slip: float = 0.0,
     untrained: bool = False,
     walk: str = "walk:demos",
@@ -205,6 +206,7 @@ def evaluate(
         temperature: Of the denoising.
         order: Which positions settle first.
         candidates: Plans per decision, of which the one of least energy is taken.
+        curiosity: How readily something else is tried where nothing new comes of what is done (0: never).
         slip: Chance that another action happens than the one chosen.
         untrained: Judge the same planner with an untrained network, as a control.
         walk: The blind walk to show beside.
@@ -219,7 +221,13 @@ def evaluate(
         import torch
 
         torch.set_num_threads(max(threads, 1))
-    options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
+    options = {
+        "iterations": iterations,
+        "temperature": temperature,
+        "order": order,
+        "candidates": candidates,
+        "curiosity": curiosity,
+    }
     chosen = {name: value for name, value in options.items() if value is not None}
     judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json, untrained)
     return 0

@@ -36,6 +36,7 @@ class PlannerConfig:
     dropout: float = 0.0
     goal_kinds: tuple[str, ...] = ("target",)
     execute: int = 1
+    curiosity: float = field(default=0.0, metadata=OFF)  # where nothing new comes of what is done, try something else
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
@@ -48,6 +49,8 @@ class PlannerConfig:
             raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
         if self.context < 0:
             raise UserError(f"context is {self.context}, expected at least 0")
+        if self.curiosity < 0:
+            raise UserError(f"curiosity is {self.curiosity}, expected at least 0")
         for name in ("dropout", "vain_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")

@@ -77,4 +77,5 @@ class BehaviourCloning(Learned):
     ) -> tuple[Plan, Memory]:
         context, past = self.recall(observations, memory, rows)
         answer = self.logits(context, observations.features, past, observations.state)[:, -1]
-        return drawn_plan(answer, self.config.temperature, rng), memory
+        urge = self.urge(observations, memory, rng, rows)
+        return drawn_plan(answer, self.config.temperature, rng, urge), memory

@@ -92,4 +92,5 @@ class DecisionTransformer(Learned):
         context, past = self.recall(observations, memory, rows)
         goals = told_goals(self.spec, oracle, rows) if self.config.goals else None
         answer = self.logits(context, observations.features, past, observations.state, goals)[:, -1]
-        return drawn_plan(answer, self.config.temperature, rng), memory
+        urge = self.urge(observations, memory, rng, rows)
+        return drawn_plan(answer, self.config.temperature, rng, urge), memory

@@ -129,12 +129,17 @@ class GenPlan(Learned):
         context, past = self.recall(observations, memory, rows, wanted)
         features = None if observations.features is None else observations.features[each]
         logits = self.network(context, features, past, wanted)
+        urge = self.urge(observations, memory, rng, rows)
         if wanted > 1:
             rng = rng[each].fold(torch.arange(wanted).repeat(number))
         x_0 = self.path.noise(self.spec.shapes(config.horizon), rng)
         x_0["states"][:, 0] = observations.state[each]
-        given = torch.zeros_like(x_0["states"], dtype=torch.bool)
-        given[:, 0] = True
+        now = torch.arange(config.horizon) == 0
+        given = {"states": now.expand_as(x_0["states"])}
+        if urge is not None:  # the rest is planned around it
+            urged = urge[each, None]
+            given["actions"] = now & (urged >= 0)
+            x_0["actions"] = torch.where(given["actions"], urged, x_0["actions"])
         ordered = config.order != "random"
         result = sample(
             self.path,
@@ -147,7 +152,7 @@ class GenPlan(Learned):
             temperature=config.temperature,
             top_p=config.top_p,
             eta=config.eta,
-            given={"states": given},
+            given=given,
             energy_of=["actions"],
             keep_trace=keep_trace,
         )

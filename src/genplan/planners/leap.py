@@ -132,7 +132,11 @@ class Leap(Learned):
 
         nothing = torch.full((len(rows), horizon), self.mask)
         actions = rng.fold("first").categorical(sharpen(self._begun(logits(nothing)), config.temperature))
-        found = descend(actions, conditionals, rng, config.iterations, config.temperature)
+        urge = self.urge(observations, memory, rng, rows)
+        if urge is not None:
+            actions[:, 0] = torch.where(urge >= 0, urge, actions[:, 0])
+        urged = None if urge is None else urge >= 0
+        found = descend(actions, conditionals, rng, config.iterations, config.temperature, urged)
         # Behind its end there is nothing to be done: what stands there is an action only to be a number.
         return dataclasses.replace(found, actions=found.actions.masked_fill(found.actions == self.end, 0)), memory
 
@@ -143,8 +147,14 @@ class Leap(Learned):
         return logits.log_softmax(-1)
 
 
-def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float) -> Plan:
-    """The Metropolis walk from `actions` [B, H]; the plan of least pseudo-energy met."""
+def descend(
+    actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float,
+    begun: Tensor | None = None,
+) -> Plan:  # fmt: skip
+    """The Metropolis walk from `actions` [B, H]; the plan of least pseudo-energy met.
+
+    begun  bool [B]: where the first action stays as it is
+    """
     batch, horizon = actions.shape
     row = torch.arange(batch)
     log_p = conditionals(actions, row)
@@ -155,7 +165,10 @@ def descend(actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: i
         chance = rng.fold("step", number)
         position = chance.fold("position").integers(horizon)
         proposed = actions.clone()
-        proposed[row, position] = chance.categorical(sharpen(log_p[row, position], heat))
+        drawn = chance.categorical(sharpen(log_p[row, position], heat))
+        if begun is not None:
+            drawn = torch.where(begun & (position == 0), actions[:, 0], drawn)
+        proposed[row, position] = drawn
         other = (proposed != actions).any(-1).nonzero().squeeze(-1)
         next_log_p = log_p.clone()
         if len(other):

@@ -23,6 +23,7 @@ from genplan.models.encoder import Context
 from genplan.types import Observations, Oracle, Plan
 
 ENCODED_TOGETHER = 64  # maps
+FORGETTING = 0.8  # of boredom, from one step to the next
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Memory:
     visited: Tensor | None = None  # bool [B, states]: the trail
     tried: Tensor | None = None  # int16 [B, states, actions]: how often, since anything changed but the state
     last: Observations | None = None  # what was seen last
+    boredom: Tensor | None = None  # [B]: how many of the last steps led to nothing new
     map: Tensor | None = None  # what was encoded
     mission: Tensor | None = None
     cells: Tensor | None = None  # the encoding
@@ -72,10 +74,12 @@ class Learned(nn.Module):
         size, context = len(observations), self.config.context
         blank = torch.zeros(size, context, dtype=torch.int64)
         memory = Memory(blank, blank.clone(), blank.bool(), observations.state.clone())
-        if self.config.trail:
+        if self.config.trail or self.config.curiosity:
             memory.visited = torch.zeros(size, self.spec.num_states, dtype=torch.bool)
             memory.tried = torch.zeros(size, self.spec.num_states, self.spec.num_actions, dtype=torch.int16)
             memory.last = observations[torch.arange(size)]  # a copy
+        if self.config.curiosity:
+            memory.boredom = torch.zeros(size)
         return memory
 
     def observe(self, memory: Memory, actions: Tensor, observations: Observations, rows: Tensor) -> Memory:
@@ -91,6 +95,9 @@ class Learned(nn.Module):
                     changed = (seen != last[rows]).flatten(1).any(1)
                     memory.tried[rows[changed]] = 0  # what was in vain may not be so now
                     last[rows] = seen
+            if memory.boredom is not None:
+                again = memory.tried[rows, observations.state].any(-1)  # been here since anything changed
+                memory.boredom[rows] = FORGETTING * memory.boredom[rows] + again
         memory.state[rows] = observations.state
         return memory
 
@@ -110,6 +117,20 @@ class Learned(nn.Module):
         often = torch.exp2(3 * rows.fold("vain", "often").uniform((number,))).round().long()  # 1 to 8 times
         return past._replace(tried=past.tried + vain * often)
 
+    def urge(self, observations: Observations, memory: Memory, rng: Rng, rows: Tensor) -> Tensor | None:
+        """The action that each of `rows` is to begin with, whatever was learnt; −1 where there is none.
+
+        The less that is new came of the last steps, the likelier it is that something else is tried; and the less often
+        an action was tried here, the likelier it is that one. So what was never demonstrated is found out.
+        """
+        if memory.boredom is None or memory.tried is None:
+            return None
+        boredom = self.config.curiosity * memory.boredom[rows]
+        untried = (1.0 + memory.tried[rows, observations.state]) ** -2
+        chance = rng.fold("urge")
+        action = chance.categorical(untried)
+        return torch.where(chance.fold("felt").uniform() < boredom / (1 + boredom), action, -1)
+
     def recall(self, observations: Observations, memory: Memory, rows: Tensor, copies: int = 1) -> tuple[Context, Past]:
         """What `rows` see and remember; of the past, `copies` of each row in turn."""
         self._encode(observations, memory, rows)
@@ -117,7 +138,7 @@ class Learned(nn.Module):
         context = Context(None if memory.cells is None else memory.cells[rows], memory.words[rows])
         each = torch.arange(len(rows)).repeat_interleave(copies)
         past = Past(memory.states[rows][each], memory.actions[rows][each], memory.valid[rows][each])
-        if memory.visited is not None and memory.tried is not None:
+        if self.config.trail and memory.visited is not None and memory.tried is not None:
             past = past._replace(**_listed(memory.visited[rows], observations.state, each))
             past = past._replace(tried=memory.tried[rows, observations.state][each])
         return context, past
@@ -198,10 +219,12 @@ def cloning_loss(logits: Tensor, batch: PlanBatch, same_goals: bool = False) -> 
     return Losses(learnt, {"loss/actions": learnt.detach(), "right/actions": right})
 
 
-def drawn_plan(logits: Tensor, temperature: float, rng: Rng) -> Plan:
-    """One action per row, drawn from logits [B, actions]."""
+def drawn_plan(logits: Tensor, temperature: float, rng: Rng, urge: Tensor | None) -> Plan:
+    """One action per row, drawn from logits [B, actions], unless there is an urge."""
     log_p = logits.log_softmax(-1)
     actions = rng.categorical(sharpen(log_p, temperature))
+    if urge is not None:
+        actions = torch.where(urge >= 0, urge, actions)
     chosen = log_p.gather(-1, actions[:, None])
     return Plan(actions=actions[:, None], energy=-chosen.squeeze(-1), confidence=chosen.exp())
 
