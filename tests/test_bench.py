@@ -59,6 +59,20 @@ def test_rows_of_one_training_share_it():
     assert Cell("GenPlan-U", "DoorsOrder").training()[1].steps == 5_250  # 15
 
 
+def test_a_planner_that_learnt_nothing_is_a_control(tmp_path):
+    """It plans as its trained fellow does, with the same settings."""
+    cell = Cell("untrained:GenPlan-M", "MazeS4N3G1", episodes=2)
+    assert cell.config()["options"] == {"curiosity": 0.5}
+    assert cell.config()["planner"] == Cell("GenPlan-M", "MazeS4N3G1").config()["planner"]
+    found = bench.run_cell(cell, tmp_path)
+    assert found["training"] == {}
+    assert len(found["success"]) == 2
+    assert found["plans"] == sum(found["steps"])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="no method 'Mine'"):
+        Cell("untrained:Mine", "MazeS4N3G1")
+
+
 def test_a_broken_last_line_is_dropped_and_others_are_not(tmp_path):
     path = tmp_path / "cells.jsonl"
     whole = json.dumps(line(Cell("bot", "MazeS4G1"), [1]))

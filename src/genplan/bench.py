@@ -43,7 +43,8 @@ from genplan.types import EpisodeResult, Planner
 from genplan.workers import only_one, serve
 
 LARGE = ("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3")  # rows with the larger budget
-CONTROLS = ("bot", "walk:uniform", "walk:demos", "walk:lively")
+UNTRAINED = "untrained:"  # before a method: its planner with a network that has learnt nothing
+CONTROLS = ("bot", "walk:uniform", "walk:demos", "walk:lively", f"{UNTRAINED}GenPlan-M")
 
 # CPU-seconds of a training step, measured on one core (`benchmarks/steps.py`, and a twelfth more for the job on the
 # other core): they turn the budget, in minutes, into a number of steps, so that a cell can be trained again exactly.
@@ -65,7 +66,9 @@ LIKE = {"MazeS4G2": "MazeS4G1", "MazeClose": "MazeS4G1", "LocS10N1": "MazeS4G1",
 class Cell:
     """One entry of a table."""
 
-    method: str  # of METHODS; or a planner by name, judged as it is (bot, walk:demos, pretrained:…, file.py:Class)
+    method: (
+        str  # of METHODS, or untrained:METHOD; or a planner by name, judged as it is (bot, pretrained:…, own.py:Class)
+    )
     row: str
     seed: int = 0  # of the training
     demonstrations: int = 1000
@@ -76,10 +79,21 @@ class Cell:
     def __post_init__(self) -> None:
         if self.row not in ROWS:
             raise UserError(f"there is no row '{self.row}'; known are {', '.join(ROWS)}")
+        if self.is_untrained and not self.learnt.is_trained:
+            raise UserError(f"there is no method '{self.learnt.method}'; known are {', '.join(METHODS)}")
 
     @property
     def is_trained(self) -> bool:
         return self.method in METHODS
+
+    @property
+    def is_untrained(self) -> bool:
+        return self.method.startswith(UNTRAINED)
+
+    @property
+    def learnt(self) -> Cell:
+        """The cell that an untrained one is the control of; any other, itself."""
+        return dataclasses.replace(self, method=self.method.removeprefix(UNTRAINED)) if self.is_untrained else self
 
     @property
     def name(self) -> str:
@@ -122,6 +136,8 @@ class Cell:
                 "training": as_data(training),
                 "options": self.options(),
             }
+        elif self.is_untrained:
+            about |= {"planner": as_data(self.learnt.training()[0]), "options": self.learnt.options()}
         elif content := self.content():
             about["content"] = content
         return about
@@ -274,6 +290,9 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
     if cell.is_trained:
         planner, trained = _trained(cell, row, folder, tell)
         player = planner.with_options(**cell.options()).on(task.spec)
+    elif cell.is_untrained:
+        fresh = runs.fresh(tasks.get(row.trained_on).spec, cell.learnt.training()[0], cell.seed).eval()
+        player = fresh.with_options(**cell.learnt.options()).on(task.spec)
     else:
         player = resolve(cell.method, task, row.trained_on)
     execute = player.config.execute if isinstance(player, Learned) else None

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from genplan.bench import Cell, Results, chance, paired, score, suites
+from genplan.bench import CONTROLS, UNTRAINED, Cell, Results, chance, paired, score, suites
 from genplan.checkpoint import write_atomically
 from genplan.errors import UserError
 from genplan.evaluate import Score
@@ -23,8 +23,8 @@ CHAPTERS = {"Trained and tested in the same world": ("TP", "IC"), "Adaptive: tra
 ABOUT = """<p>Every method learns from the same 1,000 demonstrations of the stock bot within the same budget
 (15 CPU-minutes, 40 on S7, BlockUnlock and KeyCorridor), sees maps through the same encoder, remembers where it has been
 and what it tried (BC and DT read their last step as well), plans anew after every action, draws at temperature
-0.5, and is judged on the same 250 seeds (1234–1483) within the paper's step limits. In the adaptive rows GenPlan
-carries out ten actions of a plan, drawn at temperature 1, and LEAP three, and all learn in maps with clutter. The paper
+0.5, and is judged on the same 250 seeds (1234–1483) within the paper's step limits. In the adaptive rows all learn in
+maps with clutter, and all are curious: where nothing new comes of what they do, they try something else. The paper
 executes whole plans.
 <b>shipped</b> is the planner that comes with genplan, whose training has a budget of its own.</p>
 <p class="soft">Per cent of episodes solved, with Wilson's 95 % interval; below, SPL (success weighted by
@@ -62,7 +62,7 @@ class Board:
         """Those with a cell in one of the rows; one's own come last."""
         names = {row.name for row in rows}
         there = {key[0] for key in self.newest if key[1] in names and key[3:] == (1000, "default")}
-        own = sorted(there - {*ORDER, "bot", *(f"walk:{kind}" for kind in WALKS)})
+        own = sorted(there - {*ORDER, *CONTROLS})
         return [method for method in ORDER if method in there] + own
 
 
@@ -118,11 +118,12 @@ def _success(board: Board, rows: Sequence[Row]) -> str:
             for method in methods
         ]
         walks = [board.score(line).success for kind in WALKS if (line := board.line(f"walk:{kind}", row.name))]
-        bot = board.line("bot", row.name)
         cells.append(f"{100 * max(walks):.1f}" if walks else "–")
-        cells.append("–" if bot is None else f"{100 * board.score(bot).success:.1f}")
+        for control in (f"{UNTRAINED}GenPlan-M", "bot"):
+            line = board.line(control, row.name)
+            cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}")
         lines.append((escape(row.name), *cells))
-    return table(("", *(_name(method) for method in methods), "best blind walk", "bot"), lines)
+    return table(("", *(_name(method) for method in methods), "best blind walk", "GenPlan-M untrained", "bot"), lines)
 
 
 def _cell(board: Board, line: Mapping[str, Any] | None, best: float = math.inf) -> str:

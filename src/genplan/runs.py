@@ -171,10 +171,14 @@ def settings_of(config: Mapping[str, Any]) -> PlannerConfig:
 
 def untrained(config: Mapping[str, Any], seed: int = 0) -> Learned:
     """The planner of a run before it learnt anything: the control of every result."""
-    settings = settings_of(config)
+    return fresh(PlanSpec.from_json(config["spec"]), settings_of(config), seed)
+
+
+def fresh(spec: PlanSpec, settings: PlannerConfig, seed: int = 0) -> Learned:
+    """A planner that has learnt nothing."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return PLANNERS[type(settings)](PlanSpec.from_json(config["spec"]), settings)
+        return PLANNERS[type(settings)](spec, settings)
 
 
 def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> Run:
