@@ -1,5 +1,5 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
-of places and haste help, how are the methods of the benchmark best trained, does clutter teach to read?
+of places and haste help, how are the methods of the benchmark best trained, what do clutter and curiosity do?
 
 python benchmarks/ablations.py [memory|subgoals|learning|tuning|clutter ...] [--steps 2000] [--rows ROW ...] [--only …]
 
@@ -69,10 +69,16 @@ LEARNING: dict[str, dict[str, Any]] = {
     "neither": {"haste": 0.0},
 }
 CLUTTER: dict[str, dict[str, Any]] = {
-    f"{method}, clutter {most}": {"method": method, "clutter": most}
-    for method in ("GenPlan-M", "BC")
-    for most in (0, 10)
+    f"{method}, clutter {most}{f', curiosity {curiosity}' if curiosity else ''}": {
+        "method": method,
+        "clutter": most,
+        "curiosity": curiosity,
+    }
+    for method in ("BC", "GenPlan-M")
+    for most in (10, 0)
+    for curiosity in (0, 0.5)
 }
+USED = ("temperature", "curiosity")  # not a matter of learning
 ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
@@ -86,13 +92,13 @@ STUDIES = {
 def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
     world = ROWS[row].trained_on
     planner, training = settings(world, method=options.pop("method", "GenPlan-M"))
-    used = {"temperature": options.pop("temperature")} if "temperature" in options else {}  # not a matter of learning
+    used = {name: options.pop(name) for name in USED if name in options}
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     planner = dataclasses.replace(planner, **{name: value for name, value in options.items() if name not in known})
     training = dataclasses.replace(
         training, steps=steps, **{name: value for name, value in options.items() if name in known}
     )
-    learnt = variant.partition(", temperature")[0].replace(" ", "_")
+    learnt = min((variant.partition(f", {name}")[0] for name in USED), key=len).replace(" ", "_")
     folder = Path("runs/ablations") / f"{study}-{world}-{learnt}-{steps}"
     run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, world, planner, training)
     run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
