@@ -40,7 +40,8 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstr
         run = runs.resume(folder)
     else:
         training = TrainConfig(steps=steps, warmup=100, save_every=100)
-        run = runs.begin(folder, TASK, GenPlanConfig(), training, recipe.name)
+        # So short a training gets stuck now and then, unless it is a little curious.
+        run = runs.begin(folder, TASK, GenPlanConfig(curiosity=0.2), training, recipe.name)
     console.print(f"2 of 4  training, from step {run.step} to {run.config.steps}")
     with training_progress(console, run.step, run.config.steps) as tell:
         run.fit(tell)
