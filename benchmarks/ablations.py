@@ -69,13 +69,14 @@ LEARNING: dict[str, dict[str, Any]] = {
     "neither": {"haste": 0.0},
 }
 CLUTTER: dict[str, dict[str, Any]] = {
-    f"{method}, clutter {most}{f', curiosity {curiosity}' if curiosity else ''}": {
+    f"{method}, clutter {most}{', joined' if join else ''}{f', curiosity {curiosity}' if curiosity else ''}": {
         "method": method,
         "clutter": most,
+        "join": join,
         "curiosity": curiosity,
     }
     for method in ("BC", "GenPlan-M")
-    for most in (10, 0)
+    for most, join in ((10, ""), (10, "and"), (0, ""))
     for curiosity in (0, 0.5)
 }
 USED = ("temperature", "curiosity")  # not a matter of learning

@@ -139,6 +139,8 @@ class TrainConfig:
     haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
     clutter: int = field(default=0, metadata=OFF)  # put up to so many things of other maps, and walls, off the way
+    # With clutter: the word that joins every other mission with another map's, whose thing is put there.
+    join: str = field(default="", metadata={"off": ""})
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
     precision: str = "32-true"
@@ -169,6 +171,8 @@ class TrainConfig:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
         if self.clutter < 0:
             raise UserError(f"clutter is {self.clutter}, expected at least 0")
+        if self.join and not self.clutter:
+            raise UserError(f"join is '{self.join}' without clutter, which puts there what the other mission is about")
         if self.haste < 0:
             raise UserError(f"haste is {self.haste}, expected at least 0")
 
@@ -192,7 +196,7 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True, "clutter": 10}),
+    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True, "clutter": 10, "join": "and"}),
     "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 35000, "per_map": 16, "recolour": True}),
 }
 

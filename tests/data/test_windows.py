@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 
+from genplan.config import TrainConfig
 from genplan.data.symmetry import Symmetries
 from genplan.data.tokens import PlanSpec
-from genplan.data.windows import Windows, goal_tokens, held_out, steps_left, turn_maps
-from genplan.errors import DataError
+from genplan.data.windows import Windows, goal_tokens, held_out, join_words, steps_left, turn_maps
+from genplan.errors import DataError, UserError
 from genplan.flow import Rng
 from genplan.tasks.layouts import FixedLayout
 from genplan.types import Episode, SubGoal
@@ -246,3 +248,37 @@ def test_clutter_stands_off_the_way_and_never_looks_like_the_target(maze):
         look = full.map[number, target % 10, target // 10]
         alike = (full.map[number] == look).all(-1) & put[number]
         assert not alike.any()
+
+
+def test_joined_missions_speak_of_two_things_that_are_there(maze):
+    """The demonstrated one as it was, and one of another map, in any order; colours are painted alike."""
+    windows = Windows(maze.spec, maze.episodes, horizon=3)
+    plain = windows.draw(256, Rng.of(2), augment=False, clutter=8)
+    full = windows.draw(256, Rng.of(2), augment=False, clutter=8, join="and")
+    assert torch.equal(full.x_1["states"], plain.x_1["states"])
+    said = [maze.spec.decode_mission(tokens) for tokens in full.mission.tolist()]
+    before = [maze.spec.decode_mission(tokens) for tokens in plain.mission.tolist()]
+    joined = [" and " in mission for mission in said]
+    assert 0.35 < sum(joined) / len(joined) < 0.55
+    first = 0
+    for number, (mission, own) in enumerate(zip(said, before, strict=True)):
+        if not joined[number]:
+            assert mission == own
+            continue
+        parts = mission.split(" and ")
+        assert own in parts
+        first += parts[0] == own
+        other = parts[1] if parts[0] == own else parts[0]
+        colour, kind = other.split()[-2:]
+        look = torch.tensor([OBJECT_TO_IDX[kind], COLOR_TO_IDX[colour]])
+        assert (full.map[number, ..., :2] == look).all(-1).any()
+    assert 0.3 < first / sum(joined) < 0.7
+    with pytest.raises(UserError, match="cannot be joined by 'sowie'"):
+        windows.draw(8, Rng.of(2), clutter=8, join="sowie")
+    with pytest.raises(UserError, match="without clutter"):
+        TrainConfig(join="and")
+
+
+def test_words_are_joined_within_the_length_of_missions():
+    first, second = torch.tensor([[3, 4, 0, 0, 0], [3, 4, 5, 0, 0]]), torch.tensor([[6, 7, 0, 0, 0], [6, 7, 8, 0, 0]])
+    assert join_words(first, second, 9).tolist() == [[3, 4, 9, 6, 7], [3, 4, 5, 9, 6]]

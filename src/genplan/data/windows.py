@@ -22,7 +22,7 @@ from torch import Tensor
 from genplan.data.clutter import Clutter
 from genplan.data.symmetry import Painter, Symmetries
 from genplan.data.tokens import PlanSpec
-from genplan.errors import DataError
+from genplan.errors import DataError, UserError
 from genplan.flow import Rng
 from genplan.types import Episode
 
@@ -202,12 +202,14 @@ class Windows:
         augment: bool = True,
         recolour: bool = False,
         clutter: int = 0,
+        join: str = "",
     ) -> PlanBatch:
         """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes.
 
         augment   turn and reflect maps at random
         recolour  paint maps, and what missions say of them, in other colours
         clutter   put up to so many things of other maps, and walls, off the demonstrated way
+        join      with clutter: the word that joins every other mission with another map's, whose thing is put there
         """
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
@@ -219,9 +221,14 @@ class Windows:
         map_row = torch.arange(number).repeat_interleave(per_map)
         kinds = self.map_of[rows[:, 0]]
         maps = None if self.maps is None else self.maps[kinds]
+        missions = None if self.missions is None else self.missions[kinds]
         if maps is not None and clutter:
-            maps = as_maps(self.clutter.put(cells_of(maps), kinds, clutter, rng.fold("clutter")), maps.shape)
-        batch = self.batch(rows.reshape(-1), kinds, map_row, symmetry, maps)
+            others = None
+            if missions is not None and join:
+                missions, others = self._joined(missions, kinds, join, rng.fold("join"))
+            put = self.clutter.put(cells_of(maps), kinds, clutter, rng.fold("clutter"), others)
+            maps = as_maps(put, maps.shape)
+        batch = self.batch(rows.reshape(-1), kinds, map_row, symmetry, maps, missions)
         if not recolour or self.painter is None:
             return batch
         order = self.painter.orders(number, rng.fold("colours"))
@@ -232,6 +239,21 @@ class Windows:
             features=None if batch.features is None else self.painter.features(batch.features, order[batch.map_row]),
         )
 
+    def _joined(self, missions: Tensor, kinds: Tensor, word: str, rng: Rng) -> tuple[Tensor, Tensor]:
+        """Every other mission [M, L] with one of another map before or behind it; and which map, [M], or −1."""
+        assert self.missions is not None
+        if word not in self.spec.words:
+            raise UserError(f"missions cannot be joined by '{word}': it is not among their words")
+        size = (len(kinds),)
+        others = rng.fold("others").integers(len(self.missions), size)
+        joined = join_words(missions, self.missions[others], self.spec.words.index(word))
+        turned = join_words(self.missions[others], missions, self.spec.words.index(word))
+        fits = (missions > 0).sum(1) + (self.missions[others] > 0).sum(1) < missions.shape[1]
+        chosen = fits & self.clutter.beside(kinds, others) & (rng.fold("joined").uniform(size) < 0.5)
+        before = rng.fold("before").uniform(size) < 0.5
+        joined = torch.where(before[:, None], turned, joined)
+        return torch.where(chosen[:, None], joined, missions), torch.where(chosen, others, -1)
+
     def batch(
         self,
         rows: Tensor,
@@ -239,10 +261,11 @@ class Windows:
         map_row: Tensor,
         symmetry: Tensor | None = None,
         maps: Tensor | None = None,
+        missions: Tensor | None = None,
     ) -> PlanBatch:
         """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M].
 
-        maps  what to show instead of those maps
+        maps, missions  what to show instead of those of `kinds`
         """
         ahead = rows[:, None] + torch.arange(self.horizon)
         last, first = self.last[rows, None], self.first[rows, None]
@@ -264,7 +287,8 @@ class Windows:
             past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
         if maps is None and self.maps is not None:
             maps = self.maps[kinds]
-        missions = None if self.missions is None else self.missions[kinds]
+        if missions is None and self.missions is not None:
+            missions = self.missions[kinds]
         if symmetry is not None:
             turn = symmetry[map_row]  # [B]
             tables = self.symmetries
@@ -389,3 +413,11 @@ def held_out(episodes: Sequence[Episode], share: float = 0.05) -> tuple[list[Epi
     every = max(round(1 / share), 2)
     train = [episode for number, episode in enumerate(episodes) if number % every]
     return (train or list(episodes)), list(episodes[::every])
+
+
+def join_words(first: Tensor, second: Tensor, word: int) -> Tensor:
+    """Missions [M, L], padded by zeros, with a word between them; what is too long is cut off."""
+    length = (first > 0).sum(1, keepdim=True)
+    place = torch.arange(first.shape[1]) - length - 1
+    behind = second.gather(1, place.clamp(min=0))
+    return torch.where(place < -1, first, torch.where(place < 0, word, behind))
