@@ -29,7 +29,7 @@ do, they try something else. The paper executes whole plans.
 <b>shipped</b> is the planner that comes with genplan, whose training has a budget of its own.</p>
 <p class="soft">Per cent of episodes solved, with Wilson's 95 % interval; below, SPL (success weighted by
 path length, against the bot's); <i>in italics, the paper's number</i>. ◆: the simulator tells this method where the
-goals are.</p>"""
+goals are. Walk: the best of three blind walks; untrained: GenPlan-M with a network that has learnt nothing.</p>"""
 
 
 class Board:
@@ -123,7 +123,7 @@ def _success(board: Board, rows: Sequence[Row]) -> str:
             line = board.line(control, row.name)
             cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}")
         lines.append((escape(row.name), *cells))
-    return table(("", *(_name(method) for method in methods), "best blind walk", "GenPlan-M untrained", "bot"), lines)
+    return table(("", *(_name(method) for method in methods), "walk", "untrained", "bot"), lines)
 
 
 def _cell(board: Board, line: Mapping[str, Any] | None, best: float = math.inf) -> str:
