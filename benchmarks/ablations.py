@@ -1,7 +1,7 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
-of places and haste help, how are the methods of the benchmark best trained, what do clutter and curiosity do?
+of places and haste help, how are the methods of the benchmark best trained, what do clutter and stitching do?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning|clutter ...] [--steps 2000] [--rows ROW ...] [--only …]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch ...] [--steps 2000] [--rows ROW ...] [--only …]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -68,16 +68,17 @@ LEARNING: dict[str, dict[str, Any]] = {
     "haste 0.7": {},
     "neither": {"haste": 0.0},
 }
-CLUTTER: dict[str, dict[str, Any]] = {
-    f"{method}, clutter {most}{', joined' if join else ''}{f', curiosity {curiosity}' if curiosity else ''}": {
+STITCH: dict[str, dict[str, Any]] = {
+    f"{method}, clutter {most}, stitch {stitch}{f', curiosity {curiosity}' if curiosity else ''}": {
         "method": method,
         "clutter": most,
-        "join": join,
+        "stitch": stitch,
+        "join": "and" if stitch else "",
         "curiosity": curiosity,
     }
-    for method in ("BC", "GenPlan-M")
-    for most, join in ((10, ""), (10, "and"), (0, ""))
-    for curiosity in (0, 0.5)
+    for method in ("GenPlan-M", "BC")
+    for most, stitch in ((10, 4000), (10, 0), (0, 4000))
+    for curiosity in (0.5, 0)
 }
 USED = ("temperature", "curiosity")  # not a matter of learning
 ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
@@ -86,7 +87,7 @@ STUDIES = {
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
     "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2"), LEARNING),
     "tuning": (("MazeS4G1",), TUNING),
-    "clutter": (ADAPTIVE, CLUTTER),
+    "stitch": (ADAPTIVE, STITCH),
 }
 
 

@@ -139,8 +139,8 @@ class TrainConfig:
     haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
     clutter: int = field(default=0, metadata=OFF)  # put up to so many things of other maps, and walls, off the way
-    # With clutter: the word that joins every other mission with another map's, whose thing is put there.
-    join: str = field(default="", metadata={"off": ""})
+    stitch: int = field(default=0, metadata=OFF)  # demonstrations more, stitched of those that pass through one state
+    join: str = field(default="", metadata={"off": ""})  # with stitch: the word that joins the missions to two things
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
     precision: str = "32-true"
@@ -169,10 +169,11 @@ class TrainConfig:
             raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
         if not 0 <= self.average < 1:
             raise UserError(f"average is {self.average}, expected 0 to below 1")
-        if self.clutter < 0:
-            raise UserError(f"clutter is {self.clutter}, expected at least 0")
-        if self.join and not self.clutter:
-            raise UserError(f"join is '{self.join}' without clutter, which puts there what the other mission is about")
+        for name in ("clutter", "stitch"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}, expected at least 0")
+        if self.join and not self.stitch:
+            raise UserError(f"join is '{self.join}' and stitch is 0, expected demonstrations whose missions are joined")
         if self.haste < 0:
             raise UserError(f"haste is {self.haste}, expected at least 0")
 
@@ -196,7 +197,7 @@ OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "DoorsOrder": (TRAIL, {"steps": 5000}),
     "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
     "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000}),
-    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True, "clutter": 10, "join": "and"}),
+    "LocS10N1": (TRAIL, {"steps": 3000, "recolour": True, "clutter": 10, "stitch": 4000, "join": "and"}),
     "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 35000, "per_map": 16, "recolour": True}),
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from genplan import checkpoint, tasks
@@ -24,6 +25,7 @@ from genplan.config import (
 )
 from genplan.data import episodes
 from genplan.data.demos import Recipe, collect
+from genplan.data.stitch import Stitcher
 from genplan.data.tokens import PlanSpec
 from genplan.data.windows import Mixture, Windows, held_out
 from genplan.errors import DataError, UserError
@@ -188,7 +190,11 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
     parts: list[list[Windows]] = [[], []]
     for task, data in lessons:
         spec = planner.on(task.spec).spec
-        for part, chosen, haste in zip(parts, held_out(data.episodes), (training.haste, 0.0), strict=True):
+        learnt, unseen = held_out(data.episodes)
+        if training.stitch:
+            stitcher = Stitcher(spec, learnt, training.join)
+            learnt = [*learnt, *stitcher.make(training.stitch, np.random.default_rng(training.seed))]
+        for part, chosen, haste in zip(parts, (learnt, unseen), (training.haste, 0.0), strict=True):
             memory = (settings.horizon, settings.context, settings.goal_kinds, settings.trail)
             part.append(Windows(spec, chosen, *memory, haste))
 
@@ -203,8 +209,8 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
             scores |= {f"{which}{name}": value for name, value in known.items() if value is not None}
         return scores
 
-    windows, unseen = (part[0] if len(part) == 1 else Mixture(part) for part in parts)
-    return Run(folder, planner, windows, unseen, training, play)
+    windows, held = (part[0] if len(part) == 1 else Mixture(part) for part in parts)
+    return Run(folder, planner, windows, held, training, play)
 
 
 def commit() -> str:

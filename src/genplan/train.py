@@ -111,7 +111,6 @@ class Run:
             augment=config.augment,
             recolour=config.recolour,
             clutter=config.clutter,
-            join=config.join,
         )
         for group in self.optimiser.param_groups:
             group["lr"] = rate(config, step)

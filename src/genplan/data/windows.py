@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import Tensor
 from genplan.data.clutter import Clutter
 from genplan.data.symmetry import Painter, Symmetries
 from genplan.data.tokens import PlanSpec
-from genplan.errors import DataError, UserError
+from genplan.errors import DataError
 from genplan.flow import Rng
 from genplan.types import Episode
 
@@ -112,7 +113,6 @@ class Windows:
         self.map_of = self._index_maps(episodes)
         self._sort_starts(steps_left(episodes, goal_kinds)[self.starts].double() ** -haste)
         self.trails = Trails(self.states, self.first) if trail else None
-        self._clutter: Clutter | None = None
         self.tried = self._tried() if trail else None
 
     def _index_maps(self, episodes: Sequence[Episode]) -> Tensor:
@@ -178,21 +178,19 @@ class Windows:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
+    @cached_property
     def clutter(self) -> Clutter:
-        """Made when it is first asked for."""
-        if self._clutter is None:
-            assert self.maps is not None
-            _, episode = torch.unique(self.first, return_inverse=True)  # [N]
-            ways = torch.zeros(int(episode[-1]) + 1, self.spec.num_cells, dtype=torch.bool)
-            aims = torch.zeros_like(ways)
-            ways[episode, self.states // self.spec.num_headings] = True
-            if self.spec.num_goals:
-                row, place = self.goals_known.nonzero(as_tuple=True)
-                aims[episode[row], self.goals[row, place]] = True
-            of_map = torch.zeros(len(self.maps), dtype=torch.int64).scatter(0, self.map_of, episode)
-            self._clutter = Clutter(cells_of(self.maps), of_map, ways, aims)
-        return self._clutter
+        assert self.maps is not None
+        _, episode = torch.unique(self.first, return_inverse=True)  # [N]
+        ways = torch.zeros(int(episode[-1]) + 1, self.spec.num_cells, dtype=torch.bool)
+        aims = torch.zeros_like(ways)
+        ways[episode, self.states // self.spec.num_headings] = True
+        if self.spec.num_goals:
+            row, place = self.goals_known.nonzero(as_tuple=True)
+            aims[episode[row], self.goals[row, place]] = True
+        of_map = torch.zeros(len(self.maps), dtype=torch.int64).scatter(0, self.map_of, episode)
+        sizes, width = self.spec.map_channels, self.maps.shape[1]
+        return Clutter(cells_of(self.maps), of_map, ways, aims, sizes, width)
 
     def draw(
         self,
@@ -202,14 +200,12 @@ class Windows:
         augment: bool = True,
         recolour: bool = False,
         clutter: int = 0,
-        join: str = "",
     ) -> PlanBatch:
         """A batch of `size` windows, `per_map` in each map; `rng` has no batch axes.
 
         augment   turn and reflect maps at random
         recolour  paint maps, and what missions say of them, in other colours
         clutter   put up to so many things of other maps, and walls, off the demonstrated way
-        join      with clutter: the word that joins every other mission with another map's, whose thing is put there
         """
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
@@ -221,14 +217,10 @@ class Windows:
         map_row = torch.arange(number).repeat_interleave(per_map)
         kinds = self.map_of[rows[:, 0]]
         maps = None if self.maps is None else self.maps[kinds]
-        missions = None if self.missions is None else self.missions[kinds]
         if maps is not None and clutter:
-            others = None
-            if missions is not None and join:
-                missions, others = self._joined(missions, kinds, join, rng.fold("join"))
-            put = self.clutter.put(cells_of(maps), kinds, clutter, rng.fold("clutter"), others)
+            put = self.clutter.put(cells_of(maps), kinds, clutter, rng.fold("clutter"))
             maps = as_maps(put, maps.shape)
-        batch = self.batch(rows.reshape(-1), kinds, map_row, symmetry, maps, missions)
+        batch = self.batch(rows.reshape(-1), kinds, map_row, symmetry, maps)
         if not recolour or self.painter is None:
             return batch
         order = self.painter.orders(number, rng.fold("colours"))
@@ -239,21 +231,6 @@ class Windows:
             features=None if batch.features is None else self.painter.features(batch.features, order[batch.map_row]),
         )
 
-    def _joined(self, missions: Tensor, kinds: Tensor, word: str, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Every other mission [M, L] with one of another map before or behind it; and which map, [M], or −1."""
-        assert self.missions is not None
-        if word not in self.spec.words:
-            raise UserError(f"missions cannot be joined by '{word}': it is not among their words")
-        size = (len(kinds),)
-        others = rng.fold("others").integers(len(self.missions), size)
-        joined = join_words(missions, self.missions[others], self.spec.words.index(word))
-        turned = join_words(self.missions[others], missions, self.spec.words.index(word))
-        fits = (missions > 0).sum(1) + (self.missions[others] > 0).sum(1) < missions.shape[1]
-        chosen = fits & self.clutter.beside(kinds, others) & (rng.fold("joined").uniform(size) < 0.5)
-        before = rng.fold("before").uniform(size) < 0.5
-        joined = torch.where(before[:, None], turned, joined)
-        return torch.where(chosen[:, None], joined, missions), torch.where(chosen, others, -1)
-
     def batch(
         self,
         rows: Tensor,
@@ -261,11 +238,10 @@ class Windows:
         map_row: Tensor,
         symmetry: Tensor | None = None,
         maps: Tensor | None = None,
-        missions: Tensor | None = None,
     ) -> PlanBatch:
         """The windows that start at `rows` [B], in the maps `kinds` [M], turned by `symmetry` [M].
 
-        maps, missions  what to show instead of those of `kinds`
+        maps  what to show instead of those of `kinds`
         """
         ahead = rows[:, None] + torch.arange(self.horizon)
         last, first = self.last[rows, None], self.first[rows, None]
@@ -287,8 +263,7 @@ class Windows:
             past = past._replace(**self.trails.behind(rows, len(kinds)), tried=self.tried[rows])
         if maps is None and self.maps is not None:
             maps = self.maps[kinds]
-        if missions is None and self.missions is not None:
-            missions = self.missions[kinds]
+        missions = None if self.missions is None else self.missions[kinds]
         if symmetry is not None:
             turn = symmetry[map_row]  # [B]
             tables = self.symmetries
@@ -413,11 +388,3 @@ def held_out(episodes: Sequence[Episode], share: float = 0.05) -> tuple[list[Epi
     every = max(round(1 / share), 2)
     train = [episode for number, episode in enumerate(episodes) if number % every]
     return (train or list(episodes)), list(episodes[::every])
-
-
-def join_words(first: Tensor, second: Tensor, word: int) -> Tensor:
-    """Missions [M, L], padded by zeros, with a word between them; what is too long is cut off."""
-    length = (first > 0).sum(1, keepdim=True)
-    place = torch.arange(first.shape[1]) - length - 1
-    behind = second.gather(1, place.clamp(min=0))
-    return torch.where(place < -1, first, torch.where(place < 0, word, behind))

@@ -7,6 +7,7 @@ GenPlan-M corrupts with masks, GenPlan-U with uniform noise. Training and planni
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from genplan.models.denoiser import Denoiser
 from genplan.models.encoder import Context, Encoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.planners.learned import Learned, Losses, Memory
+from genplan.planners.surprise import Surprise
 from genplan.types import Observations, Oracle, Plan
 
 
@@ -118,6 +120,18 @@ class GenPlan(Learned):
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
+    def start(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
+        memory = super().start(observations, oracle)
+        if self.config.curiosity and self.config.horizon > 1 and observations.map is not None:
+            memory.surprise = Surprise(self.spec, len(observations))
+        return memory
+
+    def observe(self, memory: Memory, actions: Tensor, observations: Observations, rows: Tensor) -> Memory:
+        if memory.surprise is not None and memory.last is not None:
+            last = replace(memory.last[rows], state=memory.state[rows])
+            memory.surprise.learn(rows, actions, last, observations)
+        return super().observe(memory, actions, observations, rows)
+
     @torch.inference_mode()
     def plan(
         self, observations: Observations, memory: Memory, rng: Rng, rows: Tensor, oracle: Oracle | None = None,
@@ -159,9 +173,12 @@ class GenPlan(Learned):
         energies = result.energy.reshape(number, wanted)
         best = torch.arange(number) * wanted + energies.argmin(-1)
         goals = result.tokens.get("goals")
+        actions, states = result.tokens["actions"][best], result.tokens["states"][best]
+        if memory.surprise is not None:
+            actions = memory.surprise.better(rows, observations, actions, states)
         return Plan(
-            actions=result.tokens["actions"][best],
-            states=result.tokens["states"][best],
+            actions=actions,
+            states=states,
             goals=None if goals is None else goals[best],
             energy=result.energy[best],
             energies=energies,

@@ -20,6 +20,7 @@ from genplan.data.windows import Past, PlanBatch
 from genplan.errors import UserError
 from genplan.flow import Rng, sharpen
 from genplan.models.encoder import Context
+from genplan.planners.surprise import Surprise
 from genplan.types import Observations, Oracle, Plan
 
 ENCODED_TOGETHER = 64  # maps
@@ -44,6 +45,7 @@ class Memory:
     tried: Tensor | None = None  # int16 [B, states, actions]: how often, since anything changed but the state
     last: Observations | None = None  # what was seen last
     boredom: Tensor | None = None  # [B]: how many of the last steps led to nothing new
+    surprise: Surprise | None = None  # of planners that predict states: what came otherwise
     map: Tensor | None = None  # what was encoded
     mission: Tensor | None = None
     cells: Tensor | None = None  # the encoding
