@@ -192,8 +192,13 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
         spec = planner.on(task.spec).spec
         learnt, unseen = held_out(data.episodes)
         if training.stitch:
-            stitcher = Stitcher(spec, learnt, training.join)
-            learnt = [*learnt, *stitcher.make(training.stitch, np.random.default_rng(training.seed))]
+            more = Stitcher(spec, learnt, training.join).make(training.stitch, np.random.default_rng(training.seed))
+            if not more:
+                raise UserError(
+                    f"stitch is {training.stitch}, and of the {len(learnt)} demonstrations of {task.name} no two pass "
+                    "through one state in rooms that look alike; train with --training.stitch 0"
+                )
+            learnt = [*learnt, *more]
         for part, chosen, haste in zip(parts, (learnt, unseen), (training.haste, 0.0), strict=True):
             memory = (settings.horizon, settings.context, settings.goal_kinds, settings.trail)
             part.append(Windows(spec, chosen, *memory, haste))

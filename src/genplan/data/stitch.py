@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from genplan.data.tokens import PlanSpec
+from genplan.data.tokens import PlanSpec, split_words
 from genplan.data.windows import TARGET
 from genplan.errors import UserError
 from genplan.types import Episode, SubGoal
@@ -49,14 +49,16 @@ class Stitcher:
         self.spec, self.word = spec, word
         self.episodes: list[Episode] = []
         self.grounds: list[NDArray[np.uint8]] = []  # each one's map, without the thing that was wanted
+        self.rooms: list[bytes] = []  # equal where nothing else differs
         self.visits: dict[tuple[bytes, int], list[Visit]] = {}  # of a state, in rooms that look alike
         for episode in episodes:
             if (ground := _ground(spec, episode)) is not None:
-                number = len(self.episodes)
+                number, carried = len(self.episodes), b"" if episode.features is None else episode.features[0].tobytes()
                 self.episodes.append(episode)
                 self.grounds.append(ground)
+                self.rooms.append(ground.tobytes() + carried)
                 for step, state in enumerate(episode.states[:-1].tolist()):
-                    self.visits.setdefault((ground.tobytes(), state), []).append(Visit(number, step))
+                    self.visits.setdefault((self.rooms[-1], state), []).append(Visit(number, step))
 
     def make(self, number: int, rng: np.random.Generator) -> list[Episode]:
         """So many stitched demonstrations, or fewer where there is little to stitch."""
@@ -70,16 +72,15 @@ class Stitcher:
 
     def _try(self, errands: int, rng: np.random.Generator) -> Episode | None:
         """One that begins as a random demonstration does; None if it comes to nothing."""
-        begin = Visit(int(rng.integers(len(self.episodes))), 0)
-        room = self.grounds[begin.episode].tobytes()
-        ways: list[Way] = []
+        first = int(rng.integers(len(self.episodes)))
+        ways = [self._way(Visit(first, 0), int(rng.integers(errands == 1, BENDS + 1)), rng)]
         while len(ways) < errands:
-            if ways:
-                then = self.visits.get((room, ways[-1].states[-1]), [])
-                if not then:
-                    return None
-                begin = then[rng.integers(len(then))]
-            ways.append(self._way(begin, room, int(rng.integers(errands == 1, BENDS + 1)), rng))
+            then = self._elsewhere(ways[-1].last, ways[-1].states[-1], rng)
+            if then is None:
+                return None
+            ways.append(self._way(then, int(rng.integers(BENDS + 1)), rng))
+        if len(ways) == 1 and ways[0].last == first:  # nothing but a demonstration, or a detour of one
+            return None
         things = [_thing(self.episodes[way.last]) for way in ways]
         if any(self._turns_back(way, thing) for way, thing in zip(ways, things, strict=True)):
             return None
@@ -88,7 +89,7 @@ class Stitcher:
             return None
         return self._told(ways, things, rng)
 
-    def _way(self, begin: Visit, room: bytes, bends: int, rng: np.random.Generator) -> Way:
+    def _way(self, begin: Visit, bends: int, rng: np.random.Generator) -> Way:
         """On from a moment of one demonstration, going over to others now and then, to the end of the last."""
         (current, step), states, actions = begin, [], []
         for _ in range(bends):
@@ -96,12 +97,18 @@ class Stitcher:
             if len(episode) - step < 2:
                 break
             over = int(rng.integers(step + 1, len(episode)))
+            if (other := self._elsewhere(current, int(episode.states[over]), rng)) is None:
+                continue
             states += episode.states[step:over].tolist()
             actions += episode.actions[step:over].tolist()
-            here = self.visits[room, int(episode.states[over])]
-            current, step = here[rng.integers(len(here))]
+            current, step = other
         episode = self.episodes[current]
         return Way(current, states + episode.states[step:].tolist(), actions + episode.actions[step:].tolist())
+
+    def _elsewhere(self, current: int, state: int, rng: np.random.Generator) -> Visit | None:
+        """A moment of some other demonstration in this state, before its end."""
+        visits = [visit for visit in self.visits.get((self.rooms[current], state), []) if visit.episode != current]
+        return visits[rng.integers(len(visits))] if visits else None
 
     def _turns_back(self, way: Way, thing: int) -> bool:
         """Whether a way comes back to or beside itself: nobody in his senses would have gone so."""
@@ -132,7 +139,8 @@ class Stitcher:
         picture: NDArray[np.uint8] = maps[0]
         return picture
 
-    def _told(self, ways: Sequence[Way], things: Sequence[int], rng: np.random.Generator) -> Episode:
+    def _told(self, ways: Sequence[Way], things: Sequence[int], rng: np.random.Generator) -> Episode | None:
+        """As one demonstration; None if its mission has more words than can be said."""
         picture = self.grounds[ways[0].last].copy()
         goals, missions = [], []
         states: list[int] = []
@@ -145,13 +153,16 @@ class Stitcher:
             missions.append(self.episodes[way.last].mission)
         if rng.random() < 0.5:
             missions.reverse()
+        mission = f" {self.word} ".join(missions)
+        if self.spec.words and len(split_words(mission)) > self.spec.max_words:
+            return None
         features = self.episodes[ways[0].last].features
         return Episode(
             states=np.array(states, np.int64),
             actions=np.array(actions, np.int64),
             maps=np.broadcast_to(picture, (len(states), *picture.shape)),
             features=None if features is None else np.broadcast_to(features[0], (len(states), *features.shape[1:])),
-            mission=f" {self.word} ".join(missions),
+            mission=mission,
             subgoals=tuple(goals),
         )
 
