@@ -63,9 +63,9 @@ TUNING: dict[str, dict[str, Any]] = {
     for name, options in TRIALS.items()
 } | {name: {"method": name.partition(",")[0], **options} for name, options in OWN_TRIALS.items()}
 LEARNING: dict[str, dict[str, Any]] = {
-    "positions, haste 0.7": {"positions": True},
+    "positions, haste 0.7": {"positions": True, "haste": 0.7},
     "positions, haste 0": {"positions": True, "haste": 0.0},
-    "haste 0.7": {},
+    "haste 0.7": {"haste": 0.7},
     "neither": {"haste": 0.0},
 }
 STITCH: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
-    "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2"), LEARNING),
+    "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2", "DoorsOrder"), LEARNING),
     "tuning": (("MazeS4G1",), TUNING),
     "stitch": (ADAPTIVE, STITCH),
 }
