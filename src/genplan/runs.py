@@ -219,7 +219,7 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
 
 
 def commit() -> str:
-    """The commit of the checkout that runs, with a plus if it was changed; empty outside one."""
+    """The commit of the checkout that runs, with a plus if its code was changed; empty outside one."""
 
     def git(*command: str) -> str:
         done = subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True)
@@ -227,6 +227,6 @@ def commit() -> str:
 
     try:
         head = git("rev-parse", "--short=10", "HEAD")
-        return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no") else "")
+        return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no", ".") else "")
     except OSError:  # no git
         return ""
