@@ -25,7 +25,8 @@ ABOUT = """<p>Every method learns from the same 1,000 demonstrations of the stoc
 and what it tried (BC and DT read their last step as well), plans anew after every action, draws at temperature
 0.5, and is judged on the same 250 seeds (1234–1483) within the paper's step limits. In the adaptive rows all learn in
 maps with clutter, also from demonstrations stitched of several, and all are curious: where nothing new comes of what
-they do, they try something else (GenPlan, which alone predicts states, also learns from what came otherwise). The paper executes whole plans.
+they do, they try something else (GenPlan, which alone predicts states, also learns from what came otherwise). The
+paper executes whole plans.
 <b>shipped</b> is the planner that comes with genplan, whose training has a budget of its own.</p>
 <p class="soft">Per cent of episodes solved, with Wilson's 95 % interval; below, SPL (success weighted by
 path length, against the bot's); <i>in italics, the paper's number</i>. ◆: the simulator tells this method where the
