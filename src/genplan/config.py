@@ -138,7 +138,9 @@ class TrainConfig:
     augment: bool = True  # turn and reflect maps
     haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
     recolour: bool = False  # paint maps, and what missions say of them, in other colours
-    clutter: int = field(default=0, metadata=OFF)  # put up to so many things of other maps, and walls, off the way
+    clutter: int = field(
+        default=0, metadata=OFF
+    )  # things of other maps put off the way, at most; with walls and strange things
     stitch: int = field(default=0, metadata=OFF)  # demonstrations more, stitched of those that pass through one state
     join: str = field(default="", metadata={"off": ""})  # with stitch: the word that joins the missions to two things
     seed: int = 0

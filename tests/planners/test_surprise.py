@@ -101,3 +101,28 @@ def test_only_the_curious_are_surprised(room, curiosity):
     plan, memory = model.plan(now, memory, Rng.of(0, rows), rows)
     assert plan.actions.shape == (2, 10)
     model.observe(memory, plan.actions[:, 0], now, rows)
+
+
+def test_plans_and_steps_pass_through_what_is_known(room, monkeypatch):
+    """The planner asks before it answers, and tells what was done and seen before and after."""
+    task, episodes = room
+    config = dataclasses.replace(METHODS["GenPlan-M"], width=32, layers=1, curiosity=0.5)
+    torch.manual_seed(0)
+    model = PLANNERS[type(config)](task.spec, config).eval()
+    episode = episodes[0]
+    maps, features = torch.from_numpy(episode.maps), torch.from_numpy(episode.features)
+    mission = torch.from_numpy(task.spec.encode_mission(episode.mission))[None]
+    before, after = (
+        Observations(torch.tensor([int(episode.states[k])]), maps[k : k + 1], mission, features[k : k + 1])
+        for k in (0, 1)
+    )
+    memory = model.start(before)
+    told = []
+    monkeypatch.setattr(memory.surprise, "better", lambda rows, seen, actions, states: torch.full_like(actions, 4))
+    monkeypatch.setattr(memory.surprise, "learn", lambda *what: told.append(what))
+    plan, memory = model.plan(before, memory, Rng.of(0, ROW), ROW)
+    assert (plan.actions == 4).all()
+    model.observe(memory, torch.tensor([4]), after, ROW)
+    _, actions, last, seen_now = told[0]
+    assert actions.tolist() == [4]
+    assert (last.state, seen_now.state) == (before.state, after.state)

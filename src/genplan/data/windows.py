@@ -205,7 +205,7 @@ class Windows:
 
         augment   turn and reflect maps at random
         recolour  paint maps, and what missions say of them, in other colours
-        clutter   put up to so many things of other maps, and walls, off the demonstrated way
+        clutter   put up to so many things of other maps, and walls, off the way, and strange things anywhere
         """
         if size < 1 or per_map < 1 or size % per_map:
             raise ValueError(f"a batch of {size} with {per_map} per map, expected a positive multiple of {per_map}")
