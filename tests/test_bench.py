@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from genplan import bench, report
+from genplan import bench, comparison, report
 from genplan.bench import Cell, Results
 from genplan.config import TrainConfig, as_data
 from genplan.errors import UserError
@@ -98,15 +98,22 @@ def test_suites_can_be_narrowed_and_extended():
 
 def test_paired_differences_and_scores():
     one, other = line(Cell("GenPlan-M", "MazeS4G1"), [1, 1, 1, 0]), line(Cell("BC", "MazeS4G1"), [1, 0, 0, 1])
-    mean, low, high = bench.paired(one, other)
-    assert mean == pytest.approx(0.25)
-    assert low < 0 < high
+    found = comparison.paired((one["success"], other["success"]))
+    assert found.mean == pytest.approx(0.25)
+    assert found.low < 0 < found.high
+    assert not found.is_clear
+    both = comparison.paired((one["success"], other["success"]), ([1.0, 0.5] * 8, [0.5, 0.25] * 8))
+    assert both.mean == pytest.approx((0.25 + 0.375) / 2)  # rows count alike, whatever their seeds
+    with pytest.raises(UserError, match="same seeds"):
+        comparison.paired(([1, 0], [1]))
     better = line(Cell("GenPlan-M", "MazeS4G1"), [1] * 6 + [0] * 4), line(Cell("BC", "MazeS4G1"), [0] * 10)
-    assert bench.chance(*better) == pytest.approx(2 / 64)  # six of six
-    assert bench.chance(one, one) == 1
+    assert comparison.chance(*better) == pytest.approx(2 / 64)  # six of six
+    assert comparison.chance(one, one) == 1
     bot = line(Cell("bot", "MazeS4G1"), [1] * 4, steps=5)
-    assert bench.score(one, bot).spl == pytest.approx(0.375)
-    assert bench.score(one, None).spl is None
+    assert comparison.score(one, bot).spl == pytest.approx(0.375)
+    assert comparison.efficiencies(one, bot) == [0.5, 0.5, 0.5, 0]
+    assert comparison.score(one, None).spl is None
+    assert comparison.efficiencies(one, None) is None
 
 
 def test_other_code_or_weights_make_another_cell(tmp_path):
@@ -133,7 +140,8 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add(line(Cell("GenPlan-U", "MazeS4G1", preset="paper"), [1] * 10 + [0] * 10))
     results.add({**line(Cell("DT", "MazeS4G1"), [0] * 20), "config_hash": "of other settings"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
-    for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: 100.0, 90.0 %", "mine.py:&lt;Mine&gt;",
+    for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: per cent solved 100.0, 90.0 (",
+                   "ahead of BC", "mine.py:&lt;Mine&gt;",
                    "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder", "50.0<br>", "<i>52.4</i>",
                    "0.0 †", "other settings than this version", "DT · MazeS4G1"):  # fmt: skip
         assert wanted in text

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 import time
@@ -35,11 +34,11 @@ from genplan.config import (
 )
 from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
-from genplan.evaluate import Played, Score, rollout_timed
+from genplan.evaluate import rollout_timed
 from genplan.planners.learned import Learned
 from genplan.planners.names import resolve
 from genplan.tasks.table import ROWS, TEST_SEEDS, Row
-from genplan.types import EpisodeResult, Planner
+from genplan.types import Planner
 from genplan.workers import only_one, serve
 
 LARGE = ("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3")  # rows with the larger budget
@@ -423,40 +422,6 @@ def _training_of(cell: Cell) -> str | None:
 def _code(process: Any) -> Any:
     process.join()
     return process.exitcode
-
-
-def score(line: Mapping[str, Any], bot: Mapping[str, Any] | None) -> Score:
-    """A cell's line as a score; SPL against the bot's steps on the same seeds."""
-    first = line["first_seed"]
-    episodes = zip(line["success"], line["steps"], line["stalled"], strict=True)
-    results = [
-        EpisodeResult(first + number, bool(success), steps, 0, stalled, 0)
-        for number, (success, steps, stalled) in enumerate(episodes)
-    ]
-    known = None
-    if bot is not None and len(bot["steps"]) >= len(results):
-        known = {bot["first_seed"] + number: steps for number, steps in enumerate(bot["steps"])}
-    return Score.of(Played(results, line["seconds"], line["planner_seconds"]), known)
-
-
-def paired(line: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Mean difference of success on equal seeds, with its 95 % interval (normal; differences are −1, 0 or 1)."""
-    if line["first_seed"] != other["first_seed"] or len(line["success"]) != len(other["success"]):
-        raise UserError("paired differences need the same seeds in both cells")
-    differences = [a - b for a, b in zip(line["success"], other["success"], strict=True)]
-    number = len(differences)
-    mean = sum(differences) / number
-    spread = sum((d - mean) ** 2 for d in differences) / max(number - 1, 1)
-    half = 1.96 * (spread / number) ** 0.5
-    return mean, mean - half, mean + half
-
-
-def chance(line: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How likely so large a difference, or a larger one, would be between equals: McNemar's exact test."""
-    pairs = list(zip(line["success"], other["success"], strict=True))
-    ahead, behind = pairs.count((1, 0)), pairs.count((0, 1))
-    tail = sum(math.comb(ahead + behind, number) for number in range(min(ahead, behind) + 1))
-    return float(min(1.0, 2 * tail / 2 ** (ahead + behind)))
 
 
 def expected_minutes(cell: Cell) -> float:

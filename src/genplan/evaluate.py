@@ -130,6 +130,11 @@ def rollout_timed(planner: Planner, task: Task, seeds: Sequence[int], **options:
     return Played(results, time.perf_counter() - began, watch.seconds)
 
 
+def efficiency(result: EpisodeResult, best: int) -> float:
+    """Success weighted by path length, S · L / max(L, steps): L is the length of a good path."""
+    return result.success * max(best, 1) / max(best, result.steps, 1)
+
+
 @dataclass(frozen=True)
 class Score:
     """What many episodes come to. Rates are shares from 0 to 1."""
@@ -147,13 +152,12 @@ class Score:
 
     @staticmethod
     def of(played: Played, expert_steps: Mapping[int, int] | None) -> Score:
-        """SPL is the mean of S · L / max(L, steps), L the expert's steps on that seed."""
+        """SPL is the mean of what `efficiency` gives, against the expert's steps on that seed."""
         results = played.results
         number = len(results)
         spl = None
         if expert_steps is not None:
-            lengths = [(max(expert_steps[result.seed], 1), result) for result in results]
-            spl = sum(result.success * best / max(best, result.steps) for best, result in lengths) / number
+            spl = sum(efficiency(result, expert_steps[result.seed]) for result in results) / number
         won = sum(result.success for result in results)
         steps = sum(result.steps for result in results)
         return Score(

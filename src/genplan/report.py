@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from genplan.bench import CONTROLS, UNTRAINED, Cell, Results, chance, paired, score, suites
+from genplan.bench import CONTROLS, UNTRAINED, Cell, Results, suites
 from genplan.checkpoint import write_atomically
+from genplan.comparison import Difference, chance, efficiencies, paired, score
 from genplan.errors import UserError
 from genplan.evaluate import Score
 from genplan.page import films, page, table
@@ -18,6 +20,7 @@ from genplan.tasks.table import ROWS, WALKS, Row
 SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
 ORDER = ("GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H", "pretrained")
 TOLD = ("DT", "LEAP")  # the simulator tells them where the goals are
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 COLOURS = ("#0072b2", "#d55e00")  # told apart by colour-blind readers too
 CHAPTERS = {"Trained and tested in the same world": ("TP", "IC"), "Adaptive: trained in one empty room": ("AP",)}
 ABOUT = """<p>Every method learns from the same 1,000 demonstrations of the stock bot within the same budget
@@ -58,6 +61,19 @@ class Board:
 
     def score(self, line: Mapping[str, Any]) -> Score:
         return score(line, self.line("bot", line["row"]))
+
+    def efficiencies(self, line: Mapping[str, Any]) -> list[float]:
+        """What each episode adds to SPL; nothing where the bot has not been run."""
+        return efficiencies(line, self.line("bot", line["row"])) or []
+
+    def pairs(self, method: str, rows: Sequence[Row]) -> list[Pair]:
+        """GenPlan-M and a method, in the rows that both have, on equal seeds."""
+        found = [(self.line("GenPlan-M", row.name), self.line(method, row.name)) for row in rows]
+        return [
+            (own, other)
+            for own, other in found
+            if own and other and (own["first_seed"], len(own["steps"])) == (other["first_seed"], len(other["steps"]))
+        ]
 
     def methods(self, rows: Sequence[Row]) -> list[str]:
         """Those with a cell in one of the rows; one's own come last."""
@@ -145,43 +161,96 @@ def _paper(value: float | None) -> str:
 def _means(board: Board, rows: Sequence[Row]) -> str:
     """Over the rows that a method shares with GenPlan-M, so that nobody gains by what was not run."""
     lines = []
+    standing: dict[str, dict[str, list[str]]] = {"success": {}, "SPL": {}}
     for method in board.methods(rows):
-        pairs = [(board.line(method, row.name), board.line("GenPlan-M", row.name)) for row in rows]
-        both = [(board.score(one), board.score(other)) for one, other in pairs if one and other]
-        if both:
-            cells = []
-            for scores in zip(*both, strict=True):
-                cells.append(f"{100 * sum(one.success for one in scores) / len(both):.1f}")
-                paths = [one.spl for one in scores if one.spl is not None]  # none without the bot on the same seeds
-                cells.append(f"{sum(paths) / len(paths):.3f}" if len(paths) == len(both) else "–")
-            lines.append((_name(method), str(len(both)), *cells))
-    head = ("", "rows", "mean success", "mean SPL", "GenPlan-M there", "its SPL")
-    return f"<h3>Means over rows that both have</h3>{table(head, lines)}" if lines else ""
+        pairs = board.pairs(method, rows)
+        if not pairs:
+            continue
+        scores = [board.score(other) for _, other in pairs]
+        ahead, further = _success_ahead(pairs), _efficiency_ahead(board, pairs)
+        lines.append((
+            _name(method),
+            str(len(pairs)),
+            f"{100 * fmean(found.success for found in scores):.1f}",
+            "" if method == "GenPlan-M" else _points(ahead, ahead.is_clear),
+            "–" if further is None else f"{fmean(found.spl or 0.0 for found in scores):.3f}",
+            "" if method == "GenPlan-M" or further is None else _parts(further),
+        ))  # fmt: skip
+        if method not in ("GenPlan-M", "pretrained"):  # the latter has a budget of its own
+            for what, found in (("success", ahead), ("SPL", further)):
+                if found is not None:
+                    standing[what].setdefault(_standing(found), []).append(_name(method))
+    if not lines:
+        return ""
+    head = ("", "rows", "mean success", "GenPlan-M ahead by", "mean SPL", "GenPlan-M ahead by")
+    told = [
+        f"In mean {what} GenPlan-M is {', '.join(f'{how} {_and(who)}' for how, who in sorted(found.items()))}."
+        for what, found in standing.items()
+        if found
+    ]
+    return f"<h3>Means over rows that both have</h3>{table(head, lines)}<p>{' '.join(told)}</p>"
+
+
+def _success_ahead(pairs: Sequence[Pair]) -> Difference:
+    return paired(*((own["success"], other["success"]) for own, other in pairs))
+
+
+def _efficiency_ahead(board: Board, pairs: Sequence[Pair]) -> Difference | None:
+    found = [(board.efficiencies(own), board.efficiencies(other)) for own, other in pairs]
+    return paired(*found) if all(one and other for one, other in found) else None
+
+
+def _standing(found: Difference) -> str:
+    if not found.is_clear:
+        return "level with"
+    return "ahead of" if found.mean > 0 else "behind"
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def _differences(board: Board, rows: Sequence[Row]) -> str:
     methods = [method for method in board.methods(rows) if method != "GenPlan-M"]
     lines = []
     for row in rows:
-        if own := board.line("GenPlan-M", row.name):
-            others = [board.line(method, row.name) for method in methods]
-            lines.append((escape(row.name), *(_difference(own, other) for other in others)))
+        if board.line("GenPlan-M", row.name):
+            lines.append((escape(row.name), *(_difference(board, board.pairs(method, [row])) for method in methods)))
     if not lines or not methods:
         return ""
     return (
-        "<h3>GenPlan-M minus the other, on equal seeds</h3>"
+        "<h3>GenPlan-M ahead by, on equal seeds</h3>"
         f"{table(('', *(_name(method) for method in methods)), lines)}"
-        '<p class="soft">Points of success, with the 95 % interval of the paired difference; ▲ GenPlan-M is ahead, '
-        "▼ it is behind, where chance alone would do so less than once in twenty times (McNemar’s exact test).</p>"
+        '<p class="soft">Points of success, and SPL, with 95 % intervals of the paired differences; ▲ GenPlan-M is '
+        "ahead, ▼ it is behind, where chance alone would do so less than once in twenty times (success in one row: "
+        "McNemar’s exact test; means and SPL: by the interval, and “level” where it does not tell).</p>"
     )
 
 
-def _difference(own: Mapping[str, Any], other: Mapping[str, Any] | None) -> str:
-    if other is None or len(other["success"]) != len(own["success"]):
+def _difference(board: Board, pairs: Sequence[Pair]) -> str:
+    if not pairs:
         return "–"
-    mean, low, high = paired(own, other)
-    mark = "" if chance(own, other) > 0.05 else "▲" if mean > 0 else "▼"
-    return f'{100 * mean:+.1f} {mark}<br><span class="soft">{100 * low:+.0f} … {100 * high:+.0f}</span>'
+    further = _efficiency_ahead(board, pairs)
+    success = _points(_success_ahead(pairs), chance(*pairs[0]) <= 0.05)
+    return success + ("" if further is None else f"<br>{_parts(further)}")
+
+
+def _points(found: Difference, clear: bool) -> str:
+    shown = f"{100 * found.mean:+.1f}{_mark(found, clear)}{_soft(f'{100 * found.low:+.1f} … {100 * found.high:+.1f}')}"
+    return shown.replace("-", "−").replace("+0.0", "0.0").replace("−0.0", "0.0")
+
+
+def _parts(found: Difference) -> str:
+    shown = f"{found.mean:+.3f}{_mark(found, found.is_clear)}{_soft(f'{found.low:+.3f} … {found.high:+.3f}')}"
+    return shown.replace("-", "−")
+
+
+def _mark(found: Difference, clear: bool) -> str:
+    return "" if not clear else " ▲" if found.mean > 0 else " ▼"
+
+
+def _soft(text: str) -> str:
+    return f'<br><span class="soft">{text}</span>'
 
 
 def _times(board: Board) -> str:
@@ -203,14 +272,15 @@ def _seeds(board: Board) -> str:
     lines = [line for seed in range(10) if (line := board.line("GenPlan-M", "MazeS4G1", seed))]
     if len(lines) < 2:
         return ""
-    rates = [100 * board.score(line).success for line in lines]
-    mean = sum(rates) / len(rates)
-    spread = math.sqrt(sum((rate - mean) ** 2 for rate in rates) / (len(rates) - 1))
-    each = ", ".join(f"{rate:.1f}" for rate in rates)
-    return (
-        f"<h2>Training seeds</h2><p>GenPlan-M on MazeS4G1, {len(rates)} trainings: {each} % "
-        f"(mean {mean:.1f}, deviation {spread:.1f}).</p>"
-    )
+    told = []
+    for what, digits, values in (
+        ("per cent solved", 1, [100 * board.score(line).success for line in lines]),
+        ("SPL", 3, [found for line in lines if (found := board.score(line).spl) is not None]),
+    ):
+        if len(values) == len(lines):
+            each = ", ".join(f"{value:.{digits}f}" for value in values)
+            told.append(f"{what} {each} (mean {fmean(values):.{digits}f}, deviation {stdev(values):.{digits}f})")
+    return f"<h2>Training seeds</h2><p>GenPlan-M on MazeS4G1, {len(lines)} trainings: {'; '.join(told)}.</p>"
 
 
 def _presets(board: Board) -> str:
@@ -229,34 +299,38 @@ def _presets(board: Board) -> str:
 def _demonstrations(board: Board) -> str:
     charts = []
     for row in ("MazeS4G1", "KeyCorridorS3R3"):
-        series = {}
+        series: dict[str, list[tuple[int, Score]]] = {}
         for method in ("GenPlan-M", "BC"):
             found = [(number, board.line(method, row, demonstrations=number)) for number in (30, 100, 300, 1000)]
-            series[method] = [(number, 100 * board.score(line).success) for number, line in found if line]
+            series[method] = [(number, board.score(line)) for number, line in found if line]
         if any(len(points) > 1 for points in series.values()):
             charts.append(_chart(f"{row}: per cent solved against demonstrations", series))
     return f'<h2>Fewer demonstrations</h2><div class="grid">{"".join(charts)}</div>' if charts else ""
 
 
-def _chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Lines of per cent against a logarithmic axis, as SVG."""
+def _chart(title: str, series: Mapping[str, Sequence[tuple[int, Score]]]) -> str:
+    """Lines of per cent, with intervals, against a logarithmic axis, as SVG."""
     width, height, left, low = 320, 200, 34, 26
     ticks = sorted({x for points in series.values() for x, _ in points})
     span = max(math.log(ticks[-1] / ticks[0]), 1e-9)
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return left + math.log(x / ticks[0]) / span * (width - left - 70), 8 + (1 - y / 100) * (height - low - 8)
+        return left + 8 + math.log(x / ticks[0]) / span * (width - left - 86), 8 + (1 - y) * (height - low - 8)
 
     drawn = []
     for y in (0, 50, 100):
-        _, up = place(ticks[0], y)
+        _, up = place(ticks[0], y / 100)
         drawn.append(f'<text x="{left - 4}" y="{up + 4:.1f}" text-anchor="end">{y}</text>')
         drawn.append(f'<line x1="{left}" y1="{up:.1f}" x2="{width - 66}" y2="{up:.1f}"/>')
     for x in ticks:
         across, base = place(x, 0)
         drawn.append(f'<text x="{across:.1f}" y="{base + 14:.1f}" text-anchor="middle">{x:g}</text>')
     for number, ((name, points), colour) in enumerate(zip(series.items(), COLOURS, strict=True)):
-        places = [place(x, y) for x, y in points]
+        places = [place(x, found.success) for x, found in points]
+        for x, found in points:
+            (across, bottom), (_, top) = (place(x, y) for y in found.success_interval)
+            across += 4 * number - 2  # beside each other, so that both are seen
+            drawn.append(f'<path d="M{across:.1f},{bottom:.1f} V{top:.1f}" style="stroke:{colour};stroke-width:1"/>')
         if places:
             line = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in places)
             drawn.append(f'<path d="{line}" style="stroke:{colour}"/>')
