@@ -1,4 +1,4 @@
-"""Beside every planner that is shipped: the same one untrained; and LocS10N1 as it comes on the adaptive rows.
+"""Beside every planner that is shipped: the same one untrained.
 
 python benchmarks/controls.py [PLANNER ...]
 
@@ -23,16 +23,8 @@ from genplan.tasks.table import ROWS, TEST_SEEDS
 RESULTS = Path(__file__).parent.parent / "results" / "controls.jsonl"
 
 
-def wanted(name: str, trained_on: str) -> list[tuple[str, bool]]:
-    """(row, untrained) of a planner."""
-    own = [(row, True) for row in tasks.worlds_of(trained_on) if row in ROWS]
-    return own + [(row.name, False) for row in ROWS.values() if row.family == "AP" and row.trained_on == name]
-
-
-def measure(name: str, row: str, untrained: bool) -> dict[str, Any]:
-    planner, config = runs.load(runs.locate(f"pretrained:{name}"))
-    if untrained:
-        planner = runs.untrained(config).eval()
+def measure(name: str, row: str) -> dict[str, Any]:
+    planner = runs.untrained(runs.load(runs.locate(f"pretrained:{name}"))[1]).eval()
     task = tasks.get(ROWS[row].world)
     walk = resolve("walk:demos", task, ROWS[row].trained_on)
     began = time.time()
@@ -56,17 +48,18 @@ def main() -> None:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         card = json.loads((folder / "card.json").read_text())
-        for row, untrained in wanted(name, card["task"]):
-            key = {"planner": name, "weights": card["weights"], "row": row, "untrained": untrained}
+        for row in tasks.worlds_of(card["task"]):
+            if row not in ROWS:
+                continue
+            key = {"planner": name, "weights": card["weights"], "row": row, "untrained": True}
             lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
             line = next((line for line in lines if key.items() <= line.items()), None)
             if line is None:
-                line = {**key, **measure(name, row, untrained)}
+                line = {**key, **measure(name, row)}
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(line) + "\n")
-            what = "untrained" if untrained else "as it comes"
             print(
-                f"{name} {what} on {row}: {line['success']:.1%}, walk {line['walk']:.1%}, {line['seconds']} s",
+                f"{name} untrained on {row}: {line['success']:.1%}, walk {line['walk']:.1%}, {line['seconds']} s",
                 flush=True,
             )
 

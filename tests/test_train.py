@@ -259,6 +259,8 @@ def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, m
     monkeypatch.setattr(tasks, "get", lambda name: task)
     console = Console(record=True, width=100)
     out = tmp_path / "planner"
+    with pytest.raises(UserError, match="has no option 'wit'"):
+        export.export(console, finished, out, {"wit": 2})
     export.export(console, finished, out, {"execute": 2})
     assert genplan.load(out).planner.config.execute == 2
     card = json.loads((out / "card.json").read_text())

@@ -201,6 +201,7 @@ def suites() -> dict[str, list[Cell]]:
     return {
         "adaptive": [
             *_controls(adaptive),
+            *_cells(["pretrained:LocS10N1"], adaptive),
             *(
                 Cell(method, row)
                 for method in (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC")

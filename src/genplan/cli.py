@@ -240,22 +240,33 @@ def export(
     iterations: int | None = None,
     temperature: float | None = None,
     order: OrderName | None = None,
+    candidates: int | None = None,
+    curiosity: float | None = None,
 ) -> int:
     """Make a finished run small enough to give away: half precision, with a card of its origin and results.
 
     Args:
         run: The run folder.
         out: Where to put the planner; load it by this path.
-        execute: Actions executed of each plan, from now on (by default as trained; so are the next three).
+        execute: Actions executed of each plan, from now on (by default as trained; so are those that follow).
         iterations: Denoising iterations.
         temperature: Of the denoising.
         order: Which positions settle first.
+        candidates: Plans per decision, of which the one of least energy is taken.
+        curiosity: How readily something else is tried where nothing new comes of what is done (0: never).
     """
     from rich.console import Console
 
     from genplan.export import export as give_away
 
-    options = {"execute": execute, "iterations": iterations, "temperature": temperature, "order": order}
+    options = {
+        "execute": execute,
+        "iterations": iterations,
+        "temperature": temperature,
+        "order": order,
+        "candidates": candidates,
+        "curiosity": curiosity,
+    }
     give_away(Console(), run, out, {name: value for name, value in options.items() if value is not None})
     return 0
 

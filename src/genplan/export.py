@@ -35,7 +35,7 @@ def export(console: Console, folder: Path, out: Path, options: Mapping[str, Any]
     `options` change how the planner is used from now on; what was learnt stays.
     """
     config = checkpoint.read_config(folder)
-    config["planner"] = dataclasses.asdict(dataclasses.replace(runs.settings_of(config), **options))
+    config["planner"] = dataclasses.asdict(runs.load(folder)[0].with_options(**options).config)
     tensors, about = checkpoint.load_tensors(folder / "model.safetensors")
     _, progress_made = checkpoint.load_tensors(folder / "last.safetensors")
     steps = config["training"]["steps"]
