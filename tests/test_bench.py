@@ -1,7 +1,10 @@
 """The benchmark: cells that are never mixed, lost or run twice; and the page made of them."""
 
 import json
+import multiprocessing
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +16,7 @@ from genplan import bench, comparison, report
 from genplan.bench import Cell, Results
 from genplan.config import TrainConfig, as_data
 from genplan.errors import UserError
+from genplan.export import shipped
 
 
 def line(cell, success, steps=10, minutes=1.0):
@@ -75,13 +79,53 @@ def test_a_planner_that_learnt_nothing_is_a_control(tmp_path):
 
 def test_a_broken_last_line_is_dropped_and_others_are_not(tmp_path):
     path = tmp_path / "cells.jsonl"
-    whole = json.dumps(line(Cell("bot", "MazeS4G1"), [1]))
+    cell = Cell("bot", "MazeS4G1", episodes=1)
+    whole = json.dumps(line(cell, [1]))
     path.write_text(f'{whole}\n{{"method": "walk')
-    assert len(Results(path).lines) == 1
+    results = Results(path)
+    assert len(results.lines) == 1
+    assert path.read_text() != f"{whole}\n"  # who only reads leaves the file alone: somebody may be writing it
+    assert not list(bench.run([cell], results, tmp_path / "runs"))
     assert path.read_text() == f"{whole}\n"
-    path.write_text(f"nonsense\n{whole}\n")
-    with pytest.raises(UserError, match="line 1 is not JSON"):
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"nonsense\n", "line 1 is not JSON"),
+        (b"3\n", "line 1 is no benchmark cell .it is no object"),
+        (b'{"study": "memory"}\n', "line 1 is no benchmark cell .it has no 'commit'"),
+        (b"\xff\xfe\n", "cannot be read"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
+    path = tmp_path / "cells.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
         Results(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        Results(tmp_path)
+
+
+def test_a_training_is_expected_once(tmp_path):
+    cells = [Cell("BC", "LocS10N10G2"), Cell("BC", "SeqS5R2Un"), Cell("BC", "KeyCorridorS3R3"), Cell("bot", "MazeS4G1")]
+    first, second, large, bot = bench.expected_minutes(cells, tmp_path).values()
+    assert first == second + 15
+    assert large == bot + 40
+
+
+def test_when_time_is_up_trainings_stop_and_nothing_begins(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    results = Results(tmp_path / "cells.jsonl")
+    cells = [
+        Cell("bot", "MazeS4N3G1", episodes=2),
+        Cell("BC", "MazeS4N3G1", demonstrations=10, steps=10**6, episodes=2),
+    ]
+    began = time.monotonic()
+    events = list(bench.run(cells, results, tmp_path / "runs", workers=2, minutes=1 / 60))
+    assert time.monotonic() - began < 60
+    assert [event.cell for event in events if event.kind == "done"] == cells[:1]  # was being judged: finished
+    assert len(results.lines) == 1
 
 
 def test_suites_can_be_narrowed_and_extended():
@@ -107,8 +151,9 @@ def test_paired_differences_and_scores():
     with pytest.raises(UserError, match="same seeds"):
         comparison.paired(([1, 0], [1]))
     better = line(Cell("GenPlan-M", "MazeS4G1"), [1] * 6 + [0] * 4), line(Cell("BC", "MazeS4G1"), [0] * 10)
-    assert comparison.chance(*better) == pytest.approx(2 / 64)  # six of six
-    assert comparison.chance(one, one) == 1
+    assert comparison.chance(better) == pytest.approx(2 / 64)  # six of six
+    assert comparison.chance((one, one)) == 1
+    assert comparison.chance(better, (one, one)) == comparison.chance(better)
     bot = line(Cell("bot", "MazeS4G1"), [1] * 4, steps=5)
     assert comparison.score(one, bot).spl == pytest.approx(0.375)
     assert comparison.efficiencies(one, bot) == [0.5, 0.5, 0.5, 0]
@@ -122,6 +167,11 @@ def test_other_code_or_weights_make_another_cell(tmp_path):
     before = Cell(f"{path}:Mine", "MazeS4G1").config_hash
     path.write_text("a = 2")
     assert Cell(f"{path}:Mine", "MazeS4G1").config_hash != before
+    shutil.copytree(shipped()["MazeS4G1"], tmp_path / "planner")
+    before = Cell(str(tmp_path / "planner"), "MazeS4G1").config_hash
+    config = tmp_path / "planner" / "config.json"
+    config.write_text(config.read_text().replace('"temperature": 0.5', '"temperature": 0.25'))
+    assert Cell(str(tmp_path / "planner"), "MazeS4G1").config_hash != before
     assert "content" in Cell("pretrained:MazeS4G1", "MazeS4G1").config()
     assert "content" not in Cell("bot", "MazeS4G1").config()
 
@@ -139,12 +189,17 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add(line(Cell("bot", "MazeS4G1", episodes=4), [0] * 4, steps=5))  # a short look: does not count
     results.add(line(Cell("GenPlan-U", "MazeS4G1", preset="paper"), [1] * 10 + [0] * 10))
     results.add({**line(Cell("DT", "MazeS4G1"), [0] * 20), "config_hash": "of other settings"})
+    results.add(line(Cell("pretrained:MazeS4G1", "MazeS4G1"), [1] * 19 + [0]))
+    results.add({**line(Cell("bot", "MazeS4G1"), [1] * 20, steps=5), "method": "pretrained:Gone"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
     for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: per cent solved 100.0, 90.0 (",
                    "ahead of BC", "mine.py:&lt;Mine&gt;",
                    "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder", "50.0<br>", "<i>52.4</i>",
-                   "0.0 †", "other settings than this version", "DT · MazeS4G1"):  # fmt: skip
+                   "0.0 †", "other settings than this version", "DT · MazeS4G1", "20 episodes", "shipped",
+                   "MazeS4G1, seed 1234: solved in", "MazeS4G1, seed 1253: ", "pretrained:Gone",
+                   "In mean success GenPlan-M is ahead of BC and mine.py"):  # fmt: skip
         assert wanted in text
+    assert "ahead of DT" not in text  # of other settings: shown, not compared
     assert "http" not in text.replace("http-equiv", "")
     with pytest.raises(UserError, match="bench run main"):
         report.benchmark_page(tmp_path / "none.jsonl", tmp_path / "page.html")
@@ -160,6 +215,33 @@ class Forward:
     def plan(self, observations, memory, rng, rows, oracle=None): return Plan(torch.full((len(rows), 1), 2)), memory
     def observe(self, memory, actions, observations, rows): return memory
 """
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def broken(:", "cannot be run: SyntaxError.*line 1"),
+        ("class Mine:\n    def __init__(self, size): ...", "cannot be called without arguments"),
+        ("class Mine:\n    def start(self): ...\n    plan = observe = start", "has no needs_oracle"),
+        (
+            "class Mine:\n    needs_oracle = False\n    start = plan = observe = lambda *x: 1 / 0",
+            "ZeroDivision.*line 3",
+        ),
+    ],
+)
+def test_what_is_wrong_with_ones_own_planner_is_said(tmp_path, code, message):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    cell = Cell(f"{path}:Mine", "MazeS4N3G1", episodes=1)
+    here, there = multiprocessing.Pipe(duplex=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "serve", lambda parent: None)
+        bench.work(cell, tmp_path, there, os.getpid())
+    kind, reason = here.recv()
+    while kind == "share":
+        kind, reason = here.recv()
+    assert kind == "failed"
+    assert re.search(message, reason)
 
 
 def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):

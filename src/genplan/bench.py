@@ -2,8 +2,9 @@
 
 A cell is known by what it is (method, row, seed, demonstrations, preset) and by a hash of all its settings: if those
 change, the cell is run again and the old line stays beside it, unused. Cells are stored in one file; suites are views
-of it. Trainings go on where they were stopped; one training serves all rows that it is judged on. Nothing is lost by
-a kill but the last seconds: the file grows by whole lines, and a broken last one is dropped.
+of it. Trainings go on where they were stopped; one training serves all rows that it is judged on. A kill loses the
+steps since the last save (a minute at most), or the episodes of the cells that are being judged: the file grows by
+whole lines, and a broken last one is dropped.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import json
 import multiprocessing
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
-from genplan import runs, tasks
-from genplan.checkpoint import write_atomically
+from genplan import checkpoint, runs, tasks
 from genplan.config import (
     METHODS,
     LEAPConfig,
@@ -42,6 +43,7 @@ from genplan.types import Planner
 from genplan.workers import only_one, serve
 
 LARGE = ("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3")  # rows with the larger budget
+TRAINING = 0.9  # of the progress of a cell; the rest is being judged
 UNTRAINED = "untrained:"  # before a method: its planner with a network that has learnt nothing
 CONTROLS = ("bot", "walk:uniform", "walk:demos", "walk:lively", f"{UNTRAINED}GenPlan-M")
 
@@ -142,12 +144,16 @@ class Cell:
         return about
 
     def content(self) -> str | None:
-        """A digest of the weights or the code of a planner that is judged as it is; None where there is no file."""
+        """A digest of the code, or of weights and settings, of a planner judged as it is; None where there is none."""
         if self.method.startswith("pretrained:") or Path(self.method).is_dir():
-            path = runs.locate(self.method) / "model.safetensors"
+            folder = runs.locate(self.method)
+            settings_of_it = json.dumps(as_data(runs.settings_of(checkpoint.read_config(folder))), sort_keys=True)
+            found = (folder / "model.safetensors").read_bytes() + settings_of_it.encode()
+        elif (path := Path(self.method.rpartition(":")[0])).is_file():
+            found = path.read_bytes()
         else:
-            path = Path(self.method.rpartition(":")[0])
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
+            return None
+        return hashlib.sha256(found).hexdigest()[:16]
 
     @property
     def config_hash(self) -> str:
@@ -234,6 +240,13 @@ def chosen(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), pl
     return cells
 
 
+# Of a line of results.
+KEYS = {
+    "method", "row", "seed", "demonstrations", "preset", "config_hash", "config", "commit", "when", "training",
+    "seconds", "planner_seconds", "plans", "first_seed", "success", "steps", "stalled",
+}  # fmt: skip
+
+
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
@@ -242,18 +255,35 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.read()
+
+    def read(self) -> None:
+        """What is there now; a last line that was broken off by a kill does not count."""
         self.lines: list[dict[str, Any]] = []
-        if path.exists():
-            text = path.read_text()
-            for number, line in enumerate(text.splitlines(), 1):
-                try:
-                    self.lines.append(json.loads(line))
-                except ValueError as error:
-                    if number < len(text.splitlines()) or text.endswith("\n"):
-                        raise UserError(f"{path}, line {number} is not JSON ({error}); mend or remove it") from error
-            if text and not text.endswith("\n"):  # killed while writing: drop the broken end
-                write_atomically(path, "".join(f"{json.dumps(line)}\n" for line in self.lines).encode())
+        try:
+            text = self.path.read_text() if self.path.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.path} cannot be read ({error}); expected a file of benchmark cells") from error
+        whole, _, self._broken = text.rpartition("\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            self.lines.append(self._checked(number, line))
         self._known = {line["config_hash"]: line for line in self.lines}
+
+    def _checked(self, number: int, line: str) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{self.path}, line {number} is not JSON ({error}); mend or remove it") from error
+        if not isinstance(found, dict) or (missing := sorted(KEYS - set(found))):
+            what = "it is no object" if not isinstance(found, dict) else f"it has no '{missing[0]}'"
+            raise UserError(f"{self.path}, line {number} is no benchmark cell ({what}); mend or remove it")
+        return found
+
+    def mend(self) -> None:
+        """Read again, and drop a broken end. Only for who holds the lock: nobody else may be writing."""
+        self.read()
+        if self._broken:
+            checkpoint.write_atomically(self.path, "".join(f"{json.dumps(line)}\n" for line in self.lines).encode())
 
     def find(self, cell: Cell) -> dict[str, Any] | None:
         """What was measured for a cell with the very same settings."""
@@ -279,12 +309,17 @@ def work(cell: Cell, folder: Path, told: Connection, parent: int) -> None:
         told.send(("done", run_cell(cell, folder, lambda share: told.send(("share", share)))))
     except UserError as error:
         told.send(("failed", str(error)))
+    except Exception as error:
+        if ".py:" not in cell.method:
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]  # somebody's own planner
+        told.send(("failed", f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"))
 
 
 def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
     row = ROWS[cell.row]
     task = tasks.get(row.world)
-    began, cpu = time.time(), time.process_time()
+    began, cpu, commit = time.time(), time.process_time(), runs.commit()
     trained: dict[str, Any] = {}
     player: Planner
     if cell.is_trained:
@@ -302,7 +337,8 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
     def tick(number: int) -> None:
         nonlocal ended
         ended += number
-        tell(0.9 + 0.1 * ended / len(seeds) if cell.is_trained else ended / len(seeds))
+        begun = TRAINING if cell.is_trained else 0.0
+        tell(begun + (1 - begun) * ended / len(seeds))
 
     played = rollout_timed(player, task, seeds, execute=execute, tick=tick)
     results = played.results
@@ -314,7 +350,7 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
         "preset": cell.preset if cell.is_trained else None,
         "config_hash": cell.config_hash,
         "config": cell.config(),
-        "commit": runs.commit(),
+        "commit": commit,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         "training": trained,
         "seconds": round(played.seconds, 2),
@@ -328,10 +364,15 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
     }
 
 
+def _place(cell: Cell, folder: Path) -> Path:
+    """Where its training is kept."""
+    return folder / f"{ROWS[cell.row].trained_on}-{cell.method}-{cell.training_hash}"
+
+
 def _trained(cell: Cell, row: Row, folder: Path, tell: Callable[[float], None]) -> tuple[Learned, dict[str, Any]]:
     """The planner of a cell: trained, resumed, or found trained already."""
     planner, training = cell.training()
-    place = folder / f"{row.trained_on}-{cell.method}-{cell.training_hash}"
+    place = _place(cell, folder)
     with only_one(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):
         if (place / "config.json").exists():
             run = runs.resume(place)
@@ -340,7 +381,7 @@ def _trained(cell: Cell, row: Row, folder: Path, tell: Callable[[float], None]) 
             with only_one(folder / f"{recipe.name.replace('/', '-')}.lock", recipe.name, wait=True):
                 collect(recipe, workers=1)  # cells of one world may begin together
             run = runs.begin(place, row.trained_on, planner, training, recipe.name)
-        run.fit(lambda now: tell(0.9 * now.step / now.steps))
+        run.fit(lambda now: tell(TRAINING * now.step / now.steps))
         minutes = run.seconds / 60
     loaded, config = runs.load(place)
     return loaded, {
@@ -370,21 +411,24 @@ def run(
 ) -> Iterator[Event]:
     """Run what is missing, `workers` cells at a time; one line is added as soon as a cell is done.
 
-    After `minutes`, running cells are stopped (their trainings go on next time) and no new ones begin.
+    After `minutes` no new ones begin, and trainings are stopped, to go on next time; what is being judged is finished.
     """
     if workers < 1:
         raise UserError(f"workers is {workers}, expected at least 1")
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     busy: dict[Connection, tuple[Cell, Any]] = {}
+    shares: dict[Cell, float] = {}
     with only_one(results.path.with_name(f".{results.path.name}.lock"), f"{results.path} is being filled"):
+        results.mend()
+        todo = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
         try:
             while todo or busy:
-                over = minutes is not None and time.monotonic() - began > 60 * minutes
-                if over:
-                    return
+                if minutes is not None and time.monotonic() - began > 60 * minutes:
+                    todo = []
+                    for stopped in [here for here, (cell, _) in busy.items() if _is_training(cell, shares)]:
+                        busy.pop(stopped)[1].kill()
                 while todo and len(busy) < workers:
                     # Cells that share a training wait for the one that trains it.
                     training = {_training_of(cell) for cell, _ in busy.values()} - {None}
@@ -404,6 +448,7 @@ def run(
                     except EOFError:
                         kind, content = "failed", f"its process ended with code {_code(process)}"
                     if kind == "share":
+                        shares[cell] = content
                         yield Event(cell, "share", content)
                         continue
                     del busy[ready]
@@ -416,6 +461,10 @@ def run(
                 process.kill()
 
 
+def _is_training(cell: Cell, shares: Mapping[Cell, float]) -> bool:
+    return cell.is_trained and shares.get(cell, 0.0) < TRAINING
+
+
 def _training_of(cell: Cell) -> str | None:
     return cell.training_hash if cell.is_trained else None
 
@@ -425,11 +474,15 @@ def _code(process: Any) -> Any:
     return process.exitcode
 
 
-def expected_minutes(cell: Cell) -> float:
-    """A rough guess, for the remaining time that is shown."""
-    if not cell.is_trained:
-        return 0.5
-    large = ROWS[cell.row].trained_on in LARGE
-    if cell.steps is not None:
-        return 0.2
-    return 42.0 if large else 16.0
+def expected_minutes(cells: Sequence[Cell], folder: Path) -> dict[Cell, float]:
+    """Rough guesses, for the remaining time that is shown. Of cells that share a training, the first pays for it."""
+    guesses, paid = {}, set()
+    for cell in cells:
+        guesses[cell] = 0.1 if cell.steps is not None else 2.0 if ROWS[cell.row].family == "AP" else 0.5
+        if (training := _training_of(cell)) not in paid and training is not None:
+            paid.add(training)
+            whole = 0.1 if cell.steps is not None else 40.0 if ROWS[cell.row].trained_on in LARGE else 15.0
+            weights = _place(cell, folder) / "model.safetensors"
+            done = checkpoint.load_tensors(weights)[1]["step"] if weights.exists() else 0
+            guesses[cell] += whole * (1 - done / cell.training()[1].steps)
+    return guesses

@@ -321,7 +321,7 @@ def plan(
         temperature: Of the denoising.
         order: Which positions settle first.
         candidates: Plans of which the one of least energy is taken.
-        film: Write animations here: FILM-plan.gif of the denoising, FILM-episode.gif of the whole episode.
+        film: Write animations here: FILM-plan.gif of the denoising, if there is one, FILM-episode.gif of the episode.
     """
     from rich.console import Console
 
@@ -338,20 +338,30 @@ def plan(
     if "mission" in seen:
         console.print(f"[bold]{chosen.spec.decode_mission(seen['mission'])}[/]")
     if chosen.spec.map_shape is not None:
-        console.print(draw.maze(chosen.spec, seen["map"], int(seen["state"]), made.states, made.goals))
-    assert made.trace is not None
-    mask = chosen.spec.num_actions if pilot.planner.config.source == "mask" else None
-    console.print(draw.denoising(made.trace, mask=mask))
+        console.print(
+            draw.maze(
+                chosen.spec,
+                seen["map"],
+                int(seen["state"]),
+                () if made.states is None else made.states.tolist(),
+                made.goals,
+            )
+        )
+    if made.trace is not None:
+        mask = chosen.spec.num_actions if pilot.planner.config.source == "mask" else None
+        console.print(draw.denoising(made.trace, mask=mask))
     sure = " ".join(f"{number:.2f}" for number in made.confidence)
     console.print(f"energy {made.energy:.2f} nats; confidence of each action: {sure}")
     if film is not None:
         from genplan import film as camera
 
         shape, whole = (film.with_name(f"{film.stem}-{part}.gif") for part in ("plan", "episode"))
-        camera.write_gif(shape, camera.denoising(chosen.spec, seen["map"], int(seen["state"]), made.trace))
-        frames, success = camera.episode(pilot, seed)
+        if made.trace is not None:
+            camera.write_gif(shape, camera.denoising(chosen.spec, seen["map"], int(seen["state"]), made.trace))
+            console.print(f"{shape} written")
+        frames, outcome = camera.episode(pilot, seed)
         camera.write_gif(whole, frames)
-        console.print(f"{shape} and {whole} written; the episode {'succeeded' if success else 'did not succeed'}")
+        console.print(f"{whole} written: {outcome}")
     return 0
 
 
@@ -369,7 +379,7 @@ def bench_run(
 
     Args:
         suite: adaptive, main, times, demonstrations, or tiny (a minute, to see that all works).
-        minutes: Stop after that long; trainings that were begun go on next time.
+        minutes: After that long begin nothing new, stop trainings (they go on next time), finish what is being judged.
         workers: Cells at a time, one thread each.
         rows: Only these rows (by default all of the suite).
         methods: Only these methods.
@@ -388,7 +398,7 @@ def bench_run(
     missing = [cell for cell in cells if table.find(cell) is None]
     console.print(f"{suite}: {len(cells)} cells, {len(cells) - len(missing)} of them in {results}")
     failed = []
-    with bench_progress(console, missing, workers) as tell:
+    with bench_progress(console, bench.expected_minutes(missing, runs)) as tell:
         for event in bench.run(cells, table, runs, workers, minutes):
             tell(event)
             if event.kind == "failed":

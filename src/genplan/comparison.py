@@ -67,9 +67,9 @@ def paired(*rows: tuple[Sequence[float], Sequence[float]]) -> Difference:
     return Difference(mean, mean - half, mean + half)
 
 
-def chance(line: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How likely so large a difference, or a larger one, would be between equals: McNemar's exact test."""
-    pairs = list(zip(line["success"], other["success"], strict=True))
+def chance(*cells: tuple[Mapping[str, Any], Mapping[str, Any]]) -> float:
+    """How likely so large a difference, or a larger one, would be between equals: McNemar's exact test of all rows."""
+    pairs = [pair for one, other in cells for pair in zip(one["success"], other["success"], strict=True)]
     ahead, behind = pairs.count((1, 0)), pairs.count((0, 1))
     tail = sum(math.comb(ahead + behind, number) for number in range(min(ahead, behind) + 1))
     return float(min(1.0, 2 * tail / 2 ** (ahead + behind)))

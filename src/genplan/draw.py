@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ WALL, DOOR = 2, 4
 
 
 def maze(
-    spec: PlanSpec, image: NDArray[np.uint8], state: int, states: NDArray[np.int64], goals: NDArray[np.int64] | None
+    spec: PlanSpec, image: NDArray[np.uint8], state: int, states: Sequence[int], goals: NDArray[np.int64] | None
 ) -> Text:
     """The map, the agent, the planned path (arrows) and the goal it is heading for (a star)."""
     assert spec.map_shape is not None

@@ -96,18 +96,18 @@ def denoising(
 
 def episode(
     pilot: Pilot, seed: int, execute: int | None = None, limit: int | None = None
-) -> tuple[list[Image.Image], bool]:
-    """An episode with its plans drawn in; and whether it succeeded."""
+) -> tuple[list[Image.Image], str]:
+    """An episode as `genplan eval` plays it, with its plans drawn in; and what came of it, in words."""
     task, spec = pilot.task, pilot.planner.spec
     if spec.map_shape is None or spec.num_headings != 4:
         raise UserError(f"task {task.name} has no MiniGrid map to draw")
     env = task.new_env()
     seen = task.observe(env, env.reset(seed=seed)[0])
     execute = execute or pilot.planner.config.execute
-    pilot.start()
+    pilot.start(seed)
     frames: list[Image.Image] = []
     mission = spec.decode_mission(seen["mission"]) if "mission" in seen else task.name
-    steps, success, over = 0, False, False
+    steps, success, ended, over = 0, False, False, False
     while not over:
         plan = pilot.plan(seen, keep_trace=False)
         for place in range(min(execute, len(plan.actions))):
@@ -122,13 +122,15 @@ def episode(
             pilot.observe(action, seen)
             steps += 1
             success = task.succeeded(float(reward), terminated, info)
-            over = terminated or truncated or steps >= (limit or task.max_steps)
+            ended = terminated or truncated or steps >= task.max_steps
+            over = ended or steps == limit
             if over:
                 break
     base = picture(seen["map"], spec.pose(int(seen["state"])))
-    frames.append(strip(base, [], [], f"step {steps}   {'done: ' if success else 'not done: '}{mission}"))
+    outcome = f"solved in {steps} steps" if success else "not solved" if ended else f"its first {steps} steps"
+    frames.append(strip(base, [], [], f"{outcome}: {mission}"))
     pilot.start()
-    return frames, success
+    return frames, outcome
 
 
 def gif(frames: Iterable[Image.Image], milliseconds: int = 350) -> bytes:

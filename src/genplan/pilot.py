@@ -42,13 +42,18 @@ class Pilot:
 
     def __init__(self, planner: Learned, task: Task, config: Mapping[str, Any]) -> None:
         self.planner, self.task, self.config = planner, task, dict(config)
+        if planner.needs_oracle:
+            raise UserError(
+                f"a {config['method']} planner is told its goals by the simulator, and an observation has none; "
+                "judge it with: genplan eval"
+            )
         self._row = torch.zeros(1, dtype=torch.int64)
-        self._memory: Any = None
-        self._plans = 0
+        self.start()
 
-    def start(self) -> None:
-        """Forget the episode."""
-        self._memory, self._plans = None, 0
+    def start(self, episode: int = 0) -> None:
+        """Forget the episode before. With its seed, this one has the chance that it has in an evaluation."""
+        self._memory: Any = None
+        self._plans, self._episode = 0, torch.tensor([episode])
 
     def plan(
         self, observation: Mapping[str, Any], seed: int = 0, keep_trace: bool = True, **options: Any
@@ -61,7 +66,7 @@ class Pilot:
         if self._memory is None:
             self._memory = self.planner.start(seen)
         planner = self.planner.with_options(**options) if options else self.planner
-        rng = Rng.of(seed, self._row, self._plans)
+        rng = Rng.of(seed, self._episode, self._plans)
         if isinstance(planner, GenPlan):
             plan, self._memory = planner.plan(seen, self._memory, rng, self._row, keep_trace=keep_trace)
         else:

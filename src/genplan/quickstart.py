@@ -56,8 +56,8 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstr
     console.print("4 of 4  report")
     films = []
     for seed in seeds[:FILMS]:
-        frames, success = film.episode(loaded, seed, limit=60)
-        films.append((f"maze {seed}: {'solved' if success else 'not solved'}", film.gif(frames)))
+        frames, outcome = film.episode(loaded, seed, limit=60)
+        films.append((f"maze {seed}: {outcome}", film.gif(frames)))
     env = task.new_env()
     seen = task.observe(env, env.reset(seed=seeds[0])[0])
     trace = loaded.plan(seen).trace

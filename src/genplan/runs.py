@@ -191,6 +191,8 @@ def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> 
     for task, data in lessons:
         spec = planner.on(task.spec).spec
         learnt, unseen = held_out(data.episodes)
+        if training.clutter and spec.map_shape is None:
+            raise UserError(f"clutter is {training.clutter}, and {task.name} has no map to put it in; expected 0")
         if training.stitch:
             more = Stitcher(spec, learnt, training.join).make(training.stitch, np.random.default_rng(training.seed))
             if not more:

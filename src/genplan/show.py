@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,13 +74,11 @@ def training_progress(console: Console, begun: int, steps: int) -> Iterator[Call
 
 
 @contextmanager
-def bench_progress(console: Console, cells: Sequence[Cell], workers: int) -> Iterator[Callable[[Event], None]]:
+def bench_progress(console: Console, minutes: Mapping[Cell, float]) -> Iterator[Callable[[Event], None]]:
     """One bar for all cells, in minutes of work, and one for each that is running."""
-    from genplan.bench import expected_minutes
-
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.percentage:3.0f} %"))
     with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=1800) as bar:
-        whole = bar.add_task("all", total=max(sum(expected_minutes(cell) for cell in cells), 1e-9))
+        whole = bar.add_task("all", total=max(sum(minutes.values()), 1e-9))
         single: dict[Cell, TaskID] = {}
         shares: dict[Cell, float] = {}
 
@@ -88,7 +86,7 @@ def bench_progress(console: Console, cells: Sequence[Cell], workers: int) -> Ite
             cell = event.cell
             if cell not in single:
                 single[cell] = bar.add_task(cell.name, total=1.0)
-            bar.advance(whole, (event.share - shares.get(cell, 0.0)) * expected_minutes(cell))
+            bar.advance(whole, (event.share - shares.get(cell, 0.0)) * minutes[cell])
             shares[cell] = event.share
             bar.update(single[cell], completed=event.share)
             if event.kind != "share":

@@ -2,6 +2,19 @@
 
 GenPlan-M corrupts with masks, GenPlan-U with uniform noise. Training and planning reach the network through the same
 `network` callable. Nothing here knows paths, doors or words: what it knows, it learnt.
+
+Details, and where the `default` preset differs from the paper (the preset `paper` follows its tables to the letter)
+- The network: an encoder that passes messages between the cells of the map, modulated by the mission, and a small
+  transformer over the plan that looks things up there; 64 wide, three layers. The paper's is 128 wide, with four.
+- Memory: a trail, the set of states visited and what was tried there, instead of a window of past steps.
+- Training: half of the windows are shown as pure noise, where every plan starts; now and then the goals or the states
+  are shown as given. Maps are turned, reflected and painted. The entropy bound is off (`entropy_bound`); the paper
+  holds it at 0.3, in adaptive rows at 0.7.
+- Planning: ten iterations in all rows (the paper: 5 to 15), goals before the rest, and what the network is surest of
+  first (the paper: in random order), at temperature 0.5 (the paper: 1). One action is executed per plan; the paper
+  executes whole plans. Of several `candidates`, the plan of least energy is taken; there is one by default.
+- In worlds never seen: curiosity, as all planners here have, and surprise, which needs predicted states and which
+  GenPlan alone has (`surprise.py`; `surprise` False leaves it out).
 """
 
 from __future__ import annotations
@@ -122,7 +135,8 @@ class GenPlan(Learned):
 
     def start(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
         memory = super().start(observations, oracle)
-        if self.config.curiosity and self.config.horizon > 1 and observations.map is not None:
+        wanted = self.config.surprise and self.config.curiosity > 0
+        if wanted and self.config.horizon > 1 and observations.map is not None:
             memory.surprise = Surprise(self.spec, len(observations))
         return memory
 
@@ -174,14 +188,22 @@ class GenPlan(Learned):
         best = torch.arange(number) * wanted + energies.argmin(-1)
         goals = result.tokens.get("goals")
         actions, states = result.tokens["actions"][best], result.tokens["states"][best]
-        if memory.surprise is not None:
-            actions = memory.surprise.better(rows, observations, actions, states)
+        confidence = result.log_probs["actions"][best].exp()
+        if memory.surprise is not None:  # it has the last word, over curiosity too
+            where, other, hope = memory.surprise.better(rows, observations, actions, states)
+            actions, states = _later(where, other, actions), _later(where, states[:, 0], states)
+            confidence = _later(where, hope, confidence)
         return Plan(
             actions=actions,
             states=states,
             goals=None if goals is None else goals[best],
             energy=result.energy[best],
             energies=energies,
-            confidence=result.log_probs["actions"][best].exp(),
+            confidence=confidence,
             trace=result.trace,
         ), memory
+
+
+def _later(where: Tensor, first: Tensor, plan: Tensor) -> Tensor:
+    """Plans [n, H], those of `where` [n] with something else first [n] and all the rest a step later."""
+    return torch.where(where[:, None], torch.cat([first[:, None], plan[:, :-1]], 1), plan)

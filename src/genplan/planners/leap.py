@@ -4,7 +4,7 @@ A masked language model of actions tells p(a_k | all other actions, what is seen
 negative pseudo-likelihood, −Σ_k log p(a_k | the others); planning is a Metropolis walk over plans whose proposals
 come from the model and whose temperature falls to zero.
 
-Details
+Details, and where it differs from its paper
 - The network is GenPlan's, asked about actions only: the states to come are never shown, the goals are told by the
   simulator (`oracle`) as in the GenPlan paper, or not at all (`goals` False: LEAP⊖GC). Encoder and memory are the
   same.
@@ -12,11 +12,14 @@ Details
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
 - Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of
   the windows wholly), and the loss is their cross-entropy. The original masks one action at a time and sums over all.
+- Ten actions are planned in all rows, as by GenPlan here (the GenPlan paper: up to 30), with that paper's iterations of
+  each row.
 - Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
   | the others), at a position chosen at random, and keeps it if the energy of the whole plan does not rise, or with
   chance exp(−rise / temperature). At temperature 0 the energy never rises. The plan of least energy met is kept.
-  A draw that repeats what stands there costs no network call. One action is executed per plan, as by all planners
-  here; the paper executes whole plans.
+  The test before a draw is kept is ours: Gibbs sampling keeps every draw. It costs the conditionals of the whole plan
+  after every draw that changes it, ten plans for one; a draw that repeats what stands there costs nothing. One action
+  is executed per plan, as by all planners here; the paper executes whole plans.
 - LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does; it is told no
   goals, as in the GenPlan paper's table.
 """
@@ -149,11 +152,12 @@ class Leap(Learned):
 
 def descend(
     actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float,
-    begun: Tensor | None = None,
+    begun: Tensor | None = None, tell: Callable[[Tensor, Tensor], None] = lambda actions, energy: None,
 ) -> Plan:  # fmt: skip
     """The Metropolis walk from `actions` [B, H]; the plan of least pseudo-energy met.
 
     begun  bool [B]: where the first action stays as it is
+    tell   is told where the walk is after each step: actions [B, H] and their energy [B]
     """
     batch, horizon = actions.shape
     row = torch.arange(batch)
@@ -180,6 +184,7 @@ def descend(
         actions = torch.where(taken[:, None], proposed, actions)
         log_p = torch.where(taken[:, None, None], next_log_p, log_p)
         energy = torch.where(taken, next_energy, energy)
+        tell(actions, energy)
         better = energy < least
         best = torch.where(better[:, None], actions, best)
         sure = torch.where(better[:, None, None], log_p, sure)

@@ -1,7 +1,7 @@
 """The grammar of planners' names, the same in every command.
 
 runs/maze                    a run folder
-pretrained:MazeS4G1          a planner shipped with genplan; pretrained:MazeS4G1/LEAP for another method
+pretrained:MazeS4G1          a planner that comes with genplan (one of the folders in genplan/pretrained)
 bot, shortest, clumsy        experts: the bot, the bot with open eyes, the bot with 25 % random actions
 walk:uniform, walk:demos, walk:lively
 file.py:Class                your own: a class (or function) that is called without arguments, or a planner itself
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,35 @@ def resolve(name: str, task: Task, trained_on: str | None = None) -> Planner:
     if name == "clumsy":
         return reference.Clumsy(_expert(task), task.spec.num_actions)
     if ".py:" in name:
-        found = load_object(name)
-        planner: Planner = found() if isinstance(found, type) or not hasattr(found, "plan") else found
-        for method in ("start", "plan", "observe"):
-            if not callable(getattr(planner, method, None)):
-                raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
-        return planner
+        return _own(name)
     if name.startswith("pretrained:") or (Path(name) / "config.json").is_file():
         from genplan import runs  # not at the top: a run needs demonstrations, and those need experts' names
 
         return runs.load(runs.locate(name))[0].on(task.spec)
     raise UserError(f"there is no planner '{name}'; expected one of:\n{_grammar()}")
+
+
+def _own(name: str) -> Planner:
+    found = load_object(name)
+    if isinstance(found, type) or not hasattr(found, "plan"):
+        try:
+            found = found()
+        except Exception as error:
+            raise UserError(f"'{name}' cannot be called without arguments: {_told(error)}") from error
+    for method in ("start", "plan", "observe"):
+        if not callable(getattr(found, method, None)):
+            raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
+    if not isinstance(getattr(found, "needs_oracle", None), bool):
+        raise UserError(f"'{name}' has no needs_oracle, expected True or False: see genplan.types.Planner")
+    planner: Planner = found
+    return planner
+
+
+def _told(error: Exception) -> str:
+    """What went wrong in somebody's own file, and in which line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = error.lineno if isinstance(error, SyntaxError) else place.lineno
+    return f"{type(error).__name__}: {error}, line {line}"
 
 
 def _expert(task: Task) -> Planner:
@@ -51,7 +70,7 @@ def _expert(task: Task) -> Planner:
 
 
 def _grammar() -> str:
-    return "\n".join(line for line in (__doc__ or "").splitlines() if line.startswith("    "))
+    return "\n".join((__doc__ or "").strip().splitlines()[2:])  # without the title
 
 
 def load_object(name: str) -> Any:
@@ -66,7 +85,10 @@ def load_object(name: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickling to workers look it up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"'{path}' cannot be run: {_told(error)}") from error
     if not hasattr(module, attribute):
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")

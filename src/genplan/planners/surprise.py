@@ -32,8 +32,10 @@ class Surprise:
         self.before = torch.full((size,), NOTHING)  # the look of what stands in the way, while nothing moves
         self.expected = torch.full((size,), NOTHING)  # the state that was planned to come next
 
-    def better(self, rows: Tensor, seen: Observations, actions: Tensor, states: Tensor) -> Tensor:
-        """Plans [n, H] that begin with what helped before, where they lead onto what was in the way before."""
+    def better(
+        self, rows: Tensor, seen: Observations, actions: Tensor, states: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Where plans [n, H] lead onto what was in the way before: bool [n], what helped [n], and how often [n]."""
         each = torch.arange(len(rows))
         moving = states[:, 1] // self.headings != seen.state // self.headings
         self.expected[rows] = torch.where(moving, states[:, 1], NOTHING)
@@ -44,8 +46,7 @@ class Surprise:
         hope, other = (came / done.clamp(min=1)).max(-1)
         chosen = vain & (hope >= 0.5)
         self.expected[rows[chosen]] = NOTHING
-        first = torch.cat([other[:, None], actions[:, :-1]], 1)
-        return torch.where(chosen[:, None], first, actions)
+        return chosen, other, hope
 
     def learn(self, rows: Tensor, actions: Tensor, last: Observations, seen: Observations) -> None:
         """After a step: `last` is what was seen before it."""
