@@ -37,9 +37,9 @@ ADAPTIVE = """
 ## Never demonstrated
 
 The planner of LocS10N1 on the paper's adaptive rows. All its demonstrations are of one object in one room; it learnt
-from them stitched together, in maps with made-up walls and unknown things, and it is curious ([planner.md](planner.md)); the
-paper's planner was not. From the benchmark's cells (`genplan bench run adaptive --methods pretrained:LocS10N1`); walk
-and untrained from there, too.
+from them stitched together, in maps with made-up walls and unknown things, and it is curious
+([planner.md](planner.md)); the paper's planner was not. From the benchmark's cells (`genplan bench run adaptive
+--methods pretrained:LocS10N1`); walk and untrained from there, too.
 
 | row | success | SPL | paper | walk | untrained |
 |---|---|---|---|---|---|
