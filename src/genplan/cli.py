@@ -188,6 +188,7 @@ def evaluate(
     order: OrderName | None = None,
     candidates: int | None = None,
     curiosity: float | None = None,
+    surprise: bool | None = None,
     slip: float = 0.0,
     untrained: bool = False,
     walk: str = "walk:demos",
@@ -207,6 +208,7 @@ def evaluate(
         order: Which positions settle first.
         candidates: Plans per decision, of which the one of least energy is taken.
         curiosity: How readily something else is tried where nothing new comes of what is done (0: never).
+        surprise: Whether a curious GenPlan learns within an episode from what came otherwise than planned.
         slip: Chance that another action happens than the one chosen.
         untrained: Judge the same planner with an untrained network, as a control.
         walk: The blind walk to show beside.
@@ -227,6 +229,7 @@ def evaluate(
         "order": order,
         "candidates": candidates,
         "curiosity": curiosity,
+        "surprise": surprise,
     }
     chosen = {name: value for name, value in options.items() if value is not None}
     judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json, untrained)
