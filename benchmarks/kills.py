@@ -42,7 +42,7 @@ def main() -> None:
         chance, done, ended, same = random.Random(0), 0, 0, True
 
         def compare() -> bool:
-            """Whether a run that came to its end has the same cells, however often it was killed; then it is forgotten."""
+            """Whether a run that came to its end has the same cells, though it was killed; then it is forgotten."""
             found = cells(folder / "calm.jsonl") == cells(folder / "killed.jsonl")
             (folder / "killed.jsonl").unlink()
             shutil.rmtree(folder / "runs-killed")
