@@ -120,6 +120,7 @@ def test_when_time_is_up_trainings_stop_and_nothing_begins(tmp_path, monkeypatch
     cells = [
         Cell("bot", "MazeS4N3G1", episodes=2),
         Cell("BC", "MazeS4N3G1", demonstrations=10, steps=10**6, episodes=2),
+        Cell("bot", "MazeS4G1", episodes=2),  # not begun
     ]
     began = time.monotonic()
     events = list(bench.run(cells, results, tmp_path / "runs", workers=2, minutes=1 / 60))

@@ -129,9 +129,8 @@ def adaptive(results: Results) -> str:
         if cell := results.find(Cell("pretrained:LocS10N1", row.name)):
             control = results.find(Cell("untrained:GenPlan-M", row.name))
             found = score(cell, bot)
-            low, high = found.success_interval
             text += (
-                f"| {row.name} | {100 * found.success:.1f} ({100 * low:.1f}–{100 * high:.1f}) | {found.spl or 0:.3f} "
+                f"| {row.name} | {percent(vars(found))} | {found.spl or 0:.3f} "
                 f"| {max(row.paper['GenPlan-M'], row.paper['GenPlan-U']):g} | {blind(results, row)} "
                 f"| {f'{100 * score(control, bot).success:.1f}' if control else ''} |\n"
             )

@@ -15,7 +15,6 @@ import json
 import multiprocessing
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -37,7 +36,7 @@ from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
 from genplan.evaluate import rollout_timed
 from genplan.planners.learned import Learned
-from genplan.planners.names import resolve
+from genplan.planners.names import described, resolve
 from genplan.tasks.table import ROWS, TEST_SEEDS, Row
 from genplan.types import Planner
 from genplan.workers import only_one, serve
@@ -147,8 +146,8 @@ class Cell:
         """A digest of the code, or of weights and settings, of a planner judged as it is; None where there is none."""
         if self.method.startswith("pretrained:") or Path(self.method).is_dir():
             folder = runs.locate(self.method)
-            settings_of_it = json.dumps(as_data(runs.settings_of(checkpoint.read_config(folder))), sort_keys=True)
-            found = (folder / "model.safetensors").read_bytes() + settings_of_it.encode()
+            used = as_data(runs.settings_of(checkpoint.read_config(folder)))
+            found = (folder / "model.safetensors").read_bytes() + json.dumps(used, sort_keys=True).encode()
         elif (path := Path(self.method.rpartition(":")[0])).is_file():
             found = path.read_bytes()
         else:
@@ -240,14 +239,12 @@ def chosen(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), pl
     return cells
 
 
-# Of a line of results.
-KEYS = {
+# --- results ---------------------------------------------------------------------------------------------------------
+
+KEYS = {  # of a line
     "method", "row", "seed", "demonstrations", "preset", "config_hash", "config", "commit", "when", "training",
     "seconds", "planner_seconds", "plans", "first_seed", "success", "steps", "stalled",
 }  # fmt: skip
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
 
 
 class Results:
@@ -312,8 +309,7 @@ def work(cell: Cell, folder: Path, told: Connection, parent: int) -> None:
     except Exception as error:
         if ".py:" not in cell.method:
             raise
-        place = traceback.extract_tb(error.__traceback__)[-1]  # somebody's own planner
-        told.send(("failed", f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"))
+        told.send(("failed", described(error)))  # somebody's own planner
 
 
 def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda share: None) -> dict[str, Any]:

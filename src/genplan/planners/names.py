@@ -46,7 +46,7 @@ def _own(name: str) -> Planner:
         try:
             found = found()
         except Exception as error:
-            raise UserError(f"'{name}' cannot be called without arguments: {_told(error)}") from error
+            raise UserError(f"'{name}' cannot be called without arguments: {described(error)}") from error
     for method in ("start", "plan", "observe"):
         if not callable(getattr(found, method, None)):
             raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
@@ -56,11 +56,11 @@ def _own(name: str) -> Planner:
     return planner
 
 
-def _told(error: Exception) -> str:
-    """What went wrong in somebody's own file, and in which line."""
+def described(error: Exception) -> str:
+    """What went wrong in somebody's own file, and where."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    line = error.lineno if isinstance(error, SyntaxError) else place.lineno
-    return f"{type(error).__name__}: {error}, line {line}"
+    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (place.filename, place.lineno)
+    return f"{type(error).__name__}: {error} ({file}, line {line})"
 
 
 def _expert(task: Task) -> Planner:
@@ -88,7 +88,7 @@ def load_object(name: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UserError(f"'{path}' cannot be run: {_told(error)}") from error
+        raise UserError(f"'{path}' cannot be run: {described(error)}") from error
     if not hasattr(module, attribute):
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")
