@@ -305,5 +305,5 @@ def test_one_planner_learns_in_worlds_of_different_size_and_number_of_goals(tmp_
         assert len(rollout(planner.on(task.spec), task, [2000])) == 1
     with pytest.raises(UserError, match="learnt in several worlds"):
         judge.find(str(tmp_path / "run"), None, {})
-    found = judge.judge(Console(quiet=True), str(tmp_path / "run"), names[0], [2000], None, {}, 0.0, "walk:demos", None)
+    found = judge.judge(Console(quiet=True), str(tmp_path / "run"), names[0], [2000], {}, 0.0, "walk:demos", None)
     assert found.walk is not None  # that of this world's demonstrations

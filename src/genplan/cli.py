@@ -12,8 +12,18 @@ from types import FunctionType
 from typing import Annotated, Any
 
 import tyro
+from tyro.conf import OmitArgPrefixes
 
-from genplan.config import METHODS, GenPlanConfig, MethodName, OrderName, PlannerConfig, TrainConfig, settings
+from genplan.config import (
+    METHODS,
+    Denoising,
+    GenPlanConfig,
+    MethodName,
+    PlannerConfig,
+    Planning,
+    TrainConfig,
+    settings,
+)
 
 
 def toy() -> int:
@@ -182,13 +192,7 @@ def evaluate(
     task: str | None = None,
     episodes: int = 250,
     seed: int = 1234,
-    execute: int | None = None,
-    iterations: int | None = None,
-    temperature: float | None = None,
-    order: OrderName | None = None,
-    candidates: int | None = None,
-    curiosity: float | None = None,
-    surprise: bool | None = None,
+    planning: OmitArgPrefixes[Planning] = Planning(),
     slip: float = 0.0,
     untrained: bool = False,
     walk: str = "walk:demos",
@@ -202,13 +206,6 @@ def evaluate(
         task: The task (by default the one the planner was trained on).
         episodes: How many episodes.
         seed: The first seed; seeds are seed to seed + episodes − 1. Test seeds are 1234 to 1483.
-        execute: Actions executed of each plan.
-        iterations: Denoising iterations.
-        temperature: Of the denoising.
-        order: Which positions settle first.
-        candidates: Plans per decision, of which the one of least energy is taken.
-        curiosity: How readily something else is tried where nothing new comes of what is done (0: never).
-        surprise: Whether a curious GenPlan learns within an episode from what came otherwise than planned.
         slip: Chance that another action happens than the one chosen.
         untrained: Judge the same planner with an untrained network, as a control.
         walk: The blind walk to show beside.
@@ -223,54 +220,27 @@ def evaluate(
         import torch
 
         torch.set_num_threads(max(threads, 1))
-    options = {
-        "iterations": iterations,
-        "temperature": temperature,
-        "order": order,
-        "candidates": candidates,
-        "curiosity": curiosity,
-        "surprise": surprise,
-    }
-    chosen = {name: value for name, value in options.items() if value is not None}
-    judge(Console(), planner, task, range(seed, seed + episodes), execute, chosen, slip, walk, json, untrained)
+    judge(Console(), planner, task, range(seed, seed + episodes), planning.named, slip, walk, json, untrained)
     return 0
 
 
 def export(
     run: Annotated[Path, tyro.conf.Positional],
     out: Path,
-    execute: int | None = None,
-    iterations: int | None = None,
-    temperature: float | None = None,
-    order: OrderName | None = None,
-    candidates: int | None = None,
-    curiosity: float | None = None,
+    planning: OmitArgPrefixes[Planning] = Planning(),
 ) -> int:
     """Make a finished run small enough to give away: half precision, with a card of its origin and results.
 
     Args:
         run: The run folder.
         out: Where to put the planner; load it by this path.
-        execute: Actions executed of each plan, from now on (by default as trained; so are those that follow).
-        iterations: Denoising iterations.
-        temperature: Of the denoising.
-        order: Which positions settle first.
-        candidates: Plans per decision, of which the one of least energy is taken.
-        curiosity: How readily something else is tried where nothing new comes of what is done (0: never).
+        planning: How it plans from now on; what is not named stays as it was trained.
     """
     from rich.console import Console
 
     from genplan.export import export as give_away
 
-    options = {
-        "execute": execute,
-        "iterations": iterations,
-        "temperature": temperature,
-        "order": order,
-        "candidates": candidates,
-        "curiosity": curiosity,
-    }
-    give_away(Console(), run, out, {name: value for name, value in options.items() if value is not None})
+    give_away(Console(), run, out, planning.named)
     return 0
 
 
@@ -308,10 +278,7 @@ def plan(
     planner: Annotated[str, tyro.conf.Positional],
     task: str | None = None,
     seed: int = 1234,
-    iterations: int | None = None,
-    temperature: float | None = None,
-    order: OrderName | None = None,
-    candidates: int | None = None,
+    planning: OmitArgPrefixes[Denoising] = Denoising(),
     film: Path | None = None,
 ) -> int:
     """Draw a maze with a plan over it, and print how the plan took shape.
@@ -320,10 +287,6 @@ def plan(
         planner: A run folder.
         task: The task (by default the one the planner was trained on).
         seed: Which maze.
-        iterations: Denoising iterations.
-        temperature: Of the denoising.
-        order: Which positions settle first.
-        candidates: Plans of which the one of least energy is taken.
         film: Write animations here: FILM-plan.gif of the denoising, if there is one, FILM-episode.gif of the episode.
     """
     from rich.console import Console
@@ -336,8 +299,7 @@ def plan(
     chosen = pilot.task
     env = chosen.new_env()
     seen = chosen.observe(env, env.reset(seed=seed)[0])
-    options = {"iterations": iterations, "temperature": temperature, "order": order, "candidates": candidates}
-    made = pilot.plan(seen, **{name: value for name, value in options.items() if value is not None})
+    made = pilot.plan(seen, **planning.named)
     if "mission" in seen:
         console.print(f"[bold]{chosen.spec.decode_mission(seen['mission'])}[/]")
     if chosen.spec.map_shape is not None:

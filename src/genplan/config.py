@@ -183,6 +183,31 @@ class TrainConfig:
             raise UserError(f"haste is {self.haste}, expected at least 0")
 
 
+@dataclass(frozen=True)
+class Denoising:
+    """How a plan is made; what is not named stays as it was trained."""
+
+    iterations: int | None = None  # denoising iterations
+    temperature: float | None = None  # of the denoising
+    order: OrderName | None = None  # which positions settle first
+    candidates: int | None = None  # plans per decision, of which the one of least energy is taken
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Planning(Denoising):
+    """How a planner goes through an episode; what is not named stays as it was trained."""
+
+    execute: int | None = None  # actions executed of each plan
+    # how readily something else is tried where nothing new comes of what is done (0: never)
+    curiosity: float | None = None
+    # whether a curious GenPlan learns within an episode from what came otherwise than planned
+    surprise: bool | None = None
+
+
 def as_data(config: PlannerConfig | TrainConfig) -> dict[str, Any]:
     """Settings that are not off, as plain data: what a benchmark's cells are known by."""
     known = {each.name: (getattr(config, each.name), each.metadata.get("off")) for each in fields(config)}

@@ -30,7 +30,6 @@ def judge(
     name: str,
     task_name: str | None,
     seeds: Sequence[int],
-    execute: int | None,
     options: Mapping[str, Any],
     slip: float,
     walk_name: str,
@@ -49,8 +48,7 @@ def judge(
     if walk_name == "walk:demos" and task.name not in tasks.WORLDS:
         walk_name = "walk:uniform"  # whose demonstrations are counted, is known for the table's worlds only
     walk = resolve(walk_name, task, trained_on)
-    if execute is None and "planner" in config:
-        execute = config["planner"]["execute"]
+    execute = config.get("planner", options).get("execute")
     wrap = partial(SlipperyActions, probability=slip) if slip else None
     with progress(console, f"{name} on {task.name}", len(seeds) * (3 if task.expert else 2), "episodes") as tick:
         found = evaluate(planner, task, seeds, walk=walk, execute=execute, wrap=wrap, tick=tick)
@@ -74,8 +72,8 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
         raise UserError(
             f"'{name}' is not a run folder; name a task with --task, or a run folder made by 'genplan train'"
         )
-    if options:
-        raise UserError(f"{', '.join(options)} can be set for trained planners, found '{name}'")
+    if of_network := [option for option in options if option != "execute"]:
+        raise UserError(f"{', '.join(of_network)} can be set for trained planners, found '{name}'")
     task = tasks.get(task_name)
     return resolve(name, task), {}, task
 
