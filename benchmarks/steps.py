@@ -1,4 +1,4 @@
-"""CPU-seconds of a training step of every kind of method in worlds of every shape, for `genplan.bench.STEP_SECONDS`.
+"""CPU-seconds of a step of every kind of method in worlds of every shape, for `genplan.bench.cell.STEP_SECONDS`.
 
 python benchmarks/steps.py [--steps 40]
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from genplan import tasks
-from genplan.bench import STEP_SECONDS
+from genplan.bench.cell import STEP_SECONDS
 from genplan.config import MethodName, settings
 from genplan.data.demos import collect_episode
 from genplan.data.windows import Windows

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from genplan import bench, comparison, report
-from genplan.bench import Cell, Results
+from genplan import bench, report
+from genplan.bench import Cell, Results, comparison, work
 from genplan.config import TrainConfig, as_data
 from genplan.errors import UserError
 from genplan.export import shipped
@@ -68,7 +68,7 @@ def test_a_planner_that_learnt_nothing_is_a_control(tmp_path):
     cell = Cell("untrained:GenPlan-M", "MazeS4N3G1", episodes=2)
     assert cell.config()["options"] == {"curiosity": 0.5}
     assert cell.config()["planner"] == Cell("GenPlan-M", "MazeS4N3G1").config()["planner"]
-    found = bench.run_cell(cell, tmp_path)
+    found = work.run_cell(cell, tmp_path)
     assert found["training"] == {}
     assert len(found["success"]) == 2
     assert found["plans"] == sum(found["steps"])
@@ -236,8 +236,8 @@ def test_what_is_wrong_with_ones_own_planner_is_said(tmp_path, code, message):
     cell = Cell(f"{path}:Mine", "MazeS4N3G1", episodes=1)
     here, there = multiprocessing.Pipe(duplex=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "serve", lambda parent: None)
-        bench.work(cell, tmp_path, there, os.getpid())
+        patch.setattr(work, "serve", lambda parent: None)
+        work.work(cell, tmp_path, there, os.getpid())
     kind, reason = here.recv()
     while kind == "share":
         kind, reason = here.recv()

@@ -12,7 +12,7 @@ from typing import Any
 import genplan
 from genplan import film
 from genplan.bench import Cell, Results
-from genplan.comparison import score
+from genplan.bench.comparison import score
 from genplan.export import shipped
 from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, Row
 

@@ -16,11 +16,11 @@ from tyro.conf import OmitArgPrefixes
 
 from genplan.config import (
     METHODS,
-    Denoising,
     GenPlanConfig,
     MethodName,
     PlannerConfig,
     Planning,
+    Sampling,
     TrainConfig,
     settings,
 )
@@ -278,7 +278,7 @@ def plan(
     planner: Annotated[str, tyro.conf.Positional],
     task: str | None = None,
     seed: int = 1234,
-    planning: OmitArgPrefixes[Denoising] = Denoising(),
+    planning: OmitArgPrefixes[Sampling] = Sampling(),
     film: Path | None = None,
 ) -> int:
     """Draw a maze with a plan over it, and print how the plan took shape.

@@ -184,7 +184,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class Denoising:
+class Sampling:
     """How a plan is made; what is not named stays as it was trained."""
 
     iterations: int | None = None  # denoising iterations
@@ -198,7 +198,7 @@ class Denoising:
 
 
 @dataclass(frozen=True)
-class Planning(Denoising):
+class Planning(Sampling):
     """How a planner goes through an episode; what is not named stays as it was trained."""
 
     execute: int | None = None  # actions executed of each plan

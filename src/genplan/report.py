@@ -9,18 +9,18 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from genplan.bench import CONTROLS, UNTRAINED, Cell, Results, suites
+from genplan.bench import Results, suites
+from genplan.bench.board import Board, Pair
+from genplan.bench.cell import UNTRAINED
+from genplan.bench.comparison import Difference, chance, paired
 from genplan.checkpoint import write_atomically
-from genplan.comparison import Difference, chance, efficiencies, paired, score
 from genplan.errors import UserError
 from genplan.evaluate import Score
 from genplan.page import films, page, table
 from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, Row
 
 SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
-ORDER = ("GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H", "pretrained")
 TOLD = ("DT", "LEAP")  # the simulator tells them where the goals are
-Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 COLOURS = ("#0072b2", "#d55e00")  # told apart by colour-blind readers too
 CHAPTERS = {
     "Trained and tested in the same world": ("TP", "IC"),
@@ -44,75 +44,6 @@ they try something else. GenPlan, which alone predicts states, learns within an 
 <p class="soft">Per cent of episodes solved, with Wilson's 95 % interval; below, SPL (success weighted by
 path length, against the bot's); <i>in italics, the paper's number</i>. ◆: the simulator tells this method where the
 goals are. Walk: the best of three blind walks; untrained: GenPlan-M with a network that has learnt nothing.</p>"""
-
-
-class Board:
-    """Lines of cells, found by method and row."""
-
-    def __init__(self, results: Results) -> None:
-        self.lines = results.lines
-        # The line that stands for a cell: whole rather than a short look, of today's settings if possible, the newest.
-        by_worth = sorted(results.lines, key=lambda line: (len(line["success"]), _of_today(line)))
-        self.newest = {self._key(line): line for line in by_worth}
-        self.old = {key for key, line in self.newest.items() if not _of_today(line)}
-
-    @staticmethod
-    def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (
-            _kind(line["method"], line["row"]),
-            line["row"],
-            line["seed"],
-            line["demonstrations"] or 1000,
-            line["preset"] or "default",
-        )
-
-    def line(
-        self, method: str, row: str, seed: int = 0, demonstrations: int = 1000, preset: str = "default"
-    ) -> Mapping[str, Any] | None:
-        return self.newest.get((method, row, seed, demonstrations, preset))
-
-    def mark(self, line: Mapping[str, Any]) -> str:
-        return " †" if self._key(line) in self.old else ""
-
-    def score(self, line: Mapping[str, Any]) -> Score:
-        return score(line, self.line("bot", line["row"]))
-
-    def efficiencies(self, line: Mapping[str, Any]) -> list[float]:
-        """What each episode adds to SPL; nothing where the bot has not been run."""
-        return efficiencies(line, self.line("bot", line["row"])) or []
-
-    def pairs(self, method: str, rows: Sequence[Row]) -> list[Pair]:
-        """GenPlan-M and a method, in the rows that both have, with today's settings, on equal seeds."""
-        found = [(self.line("GenPlan-M", row.name), self.line(method, row.name)) for row in rows]
-        return [
-            (own, other)
-            for own, other in found
-            if own and other and not self.mark(own) and not self.mark(other)
-            if (own["first_seed"], len(own["steps"])) == (other["first_seed"], len(other["steps"]))
-        ]
-
-    def methods(self, rows: Sequence[Row]) -> list[str]:
-        """Those with a cell in one of the rows; one's own come last."""
-        names = {row.name for row in rows}
-        there = {key[0] for key in self.newest if key[1] in names and key[3:] == (1000, "default")}
-        own = sorted(there - {*ORDER, *CONTROLS})
-        return [method for method in ORDER if method in there] + own
-
-
-def _kind(method: str, row: str) -> str:
-    """The column of a planner: those shipped for a row share one."""
-    known = row in ROWS and method == f"pretrained:{ROWS[row].trained_on}"
-    return "pretrained" if known else method
-
-
-def _of_today(line: Mapping[str, Any]) -> bool:
-    """Whether a cell would be measured in the same way now."""
-    try:
-        cell = Cell(**line["config"]["cell"])
-        gone = "content" in line["config"] and cell.content() is None  # somebody's own planner, out of sight
-        return gone or bool(cell.config_hash == line["config_hash"])
-    except (TypeError, UserError):  # a kind of cell that there is no more
-        return False
 
 
 def benchmark_page(results: Path, out: Path) -> Path:
@@ -392,16 +323,11 @@ def _episodes(board: Board, number: int = 3, limit: int = 120) -> str:
 def _missing(board: Board) -> str:
     parts = []
     for name, cells in suites().items():
-        lacking = [cell for cell in cells if name != "tiny" and not _there(board, cell)]
+        lacking = [cell for cell in cells if name != "tiny" and not board.has(cell)]
         if lacking:
             shown = ", ".join(cell.name for cell in lacking[:40]) + (" …" if len(lacking) > 40 else "")
             parts.append(f"<p><b>{name}</b>, {len(lacking)} of {len(cells)} cells: {escape(shown)}</p>")
     return f"<h2>Not run yet</h2>{''.join(parts) or '<p>Nothing: all suites are filled.</p>'}"
-
-
-def _there(board: Board, cell: Cell) -> bool:
-    key = (_kind(cell.method, cell.row), cell.row, cell.seed, cell.demonstrations, cell.preset)
-    return key in board.newest and key not in board.old and len(board.newest[key]["success"]) >= cell.episodes
 
 
 def _history(board: Board) -> str:
