@@ -14,7 +14,7 @@ import pytest
 
 from genplan import bench, report
 from genplan.bench import Cell, Results, comparison, work
-from genplan.config import TrainConfig, as_data
+from genplan.config import GenPlanConfig, TrainConfig, as_data, from_data
 from genplan.errors import UserError
 from genplan.export import shipped
 
@@ -56,6 +56,8 @@ def test_rows_of_one_training_share_it():
     assert Cell("BC", "MazeS4G1").options() == {}
     assert "clutter" not in as_data(TrainConfig())  # off: the same settings as before there was any
     assert as_data(TrainConfig(clutter=3))["clutter"] == 3
+    assert from_data(GenPlanConfig, {"width": 32}).nearness == 0  # what was saved before there was any
+    assert from_data(GenPlanConfig, as_data(GenPlanConfig())) == GenPlanConfig()
     assert Cell("GenPlan-U", "MazeS4G1", preset="paper").training()[0].source == "uniform"
     with pytest.raises(UserError, match="GenPlan-M and GenPlan-U, found BC"):
         Cell("BC", "MazeS4G1", preset="paper").training()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from genplan.errors import UserError
 
@@ -17,6 +17,7 @@ MethodName = Literal["GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "L
 OrderName = Literal["random", "confidence", "margin", "near-to-far"]
 # Of a field that was added later, the value that leaves all as it was: settings without it are the same settings.
 OFF = {"off": 0}
+Config = TypeVar("Config", bound="PlannerConfig | TrainConfig")
 SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
 
 
@@ -65,6 +66,7 @@ class GenPlanConfig(PlannerConfig):
     # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
     noise_share: float = 0.5
     given_share: float = 0.2
+    nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
     entropy_bound: float = 0.0
     # Planning
     iterations: int = 10
@@ -89,6 +91,7 @@ class GenPlanConfig(PlannerConfig):
         for name in ("noise_share", "given_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
+        _check_nearness(self.nearness)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class LEAPConfig(PlannerConfig):
 
     goals: bool = True  # told by the simulator
     noise_share: float = 0.5  # of training windows wholly masked, as every plan starts
+    nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
     entropy_bound: float = 0.0
     iterations: int = 10
     temperature: float = 0.5
@@ -124,6 +128,12 @@ class LEAPConfig(PlannerConfig):
             raise UserError(f"noise_share is {self.noise_share}, expected 0 to below 1")
         if self.entropy_bound and not self.noise_share:
             raise UserError("noise_share is 0, expected more: the entropy bound is held in windows wholly masked")
+        _check_nearness(self.nearness)
+
+
+def _check_nearness(nearness: float) -> None:
+    if nearness < 0:
+        raise UserError(f"nearness is {nearness}, expected at least 0")
 
 
 @dataclass(frozen=True)
@@ -214,8 +224,14 @@ def as_data(config: PlannerConfig | TrainConfig) -> dict[str, Any]:
     return {name: value for name, (value, off) in known.items() if off is None or value != off}
 
 
+def from_data(kind: type[Config], data: Mapping[str, Any]) -> Config:
+    """Settings as they were saved: what was added since is off."""
+    off = {each.name: each.metadata["off"] for each in fields(kind) if "off" in each.metadata}
+    return kind(**{**off, **data})
+
+
 WAYPOINTS = ("blocker", "key", "door", "target")
-TRAIL = {"context": 0, "trail": True}
+TRAIL = {"trail": True}
 LARGE = {"passes": 36, "positions": True}
 # What differs from one world to another in the `default` preset: no world has code of its own.
 OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
@@ -256,8 +272,6 @@ def settings(
             raise UserError(f"the preset 'paper' is of GenPlan-M and GenPlan-U, found {method}")
         return _paper_settings(world, known.source)
     planner, training = OF_WORLDS.get(world or "", ({}, {}))
-    if isinstance(known, BCConfig | DTConfig):  # these read their last steps, beside any trail
-        planner = {name: value for name, value in planner.items() if name != "context"}
     return replace(known, **planner), TrainConfig(**training)
 
 
@@ -281,7 +295,8 @@ def _paper_settings(world: str | None, source: SourceName) -> tuple[GenPlanConfi
     planner = GenPlanConfig(
         source=source, preset="paper", horizon=row.horizon,
         context=row.context - 1,  # ours counts past steps, the paper's the current one too
-        width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, entropy_bound=row.entropy,
+        width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, nearness=0.0,
+        entropy_bound=row.entropy,
         execute=row.horizon, iterations=row.iterations, order="random", goals_first=False, temperature=1.0,
     )  # fmt: skip
     training = TrainConfig(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from genplan import checkpoint, runs, tasks
-from genplan.config import TrainConfig
+from genplan.config import TrainConfig, from_data
 from genplan.errors import UserError
 from genplan.evaluate import evaluate, wilson
 from genplan.judge import record
@@ -73,7 +73,7 @@ def reproduce(console: Console, name: str, out: Path) -> bool:
     if (out / "config.json").exists():
         run = runs.resume(out)
     else:
-        training = TrainConfig(**config["training"])
+        training = from_data(TrainConfig, config["training"])
         run = runs.begin(out, config["task"], runs.settings_of(config), training, config["dataset"]["name"])
     found = checkpoint.read_config(out)["dataset"]["digest"]
     if found != config["dataset"]["digest"]:

@@ -21,6 +21,7 @@ from genplan.config import (
     LEAPConfig,
     PlannerConfig,
     TrainConfig,
+    from_data,
     method_of,
 )
 from genplan.data import episodes
@@ -168,7 +169,7 @@ def settings_of(config: Mapping[str, Any]) -> PlannerConfig:
         raise UserError(
             f"config.json has the unknown key '{unknown[0]}' for the planner; expected: {', '.join(sorted(known))}"
         )
-    return kind(**config["planner"])
+    return from_data(kind, config["planner"])
 
 
 def untrained(config: Mapping[str, Any], seed: int = 0) -> Learned:
@@ -184,7 +185,7 @@ def fresh(spec: PlanSpec, settings: PlannerConfig, seed: int = 0) -> Learned:
 
 
 def _run(folder: Path, config: Mapping[str, Any], lessons: Sequence[Lesson]) -> Run:
-    training = TrainConfig(**config["training"])
+    training = from_data(TrainConfig, config["training"])
     planner = untrained(config, training.seed)
     settings = planner.config
     parts: list[list[Windows]] = [[], []]

@@ -69,6 +69,26 @@ def test_what_counts_depends_on_the_source():
         denoising_loss(Path({"a": 3}), logits, x_1, {"a": torch.zeros(1, 3, dtype=torch.int64)})
 
 
+def test_what_positions_count():
+    path, x_1, x_t = Path({"a": 3, "b": 2}), {}, {}
+    for name, size in path.sizes.items():
+        x_1[name], x_t[name] = torch.zeros(2, 3, dtype=torch.int64), torch.full((2, 3), size)
+    logits = {
+        name: torch.randn(2, 3, size, generator=torch.Generator().manual_seed(size))
+        for name, size in path.sizes.items()
+    }
+    alike = denoising_loss(path, logits, x_1, x_t)
+    weighed = denoising_loss(path, logits, x_1, x_t, weights={"a": torch.tensor([4.0, 1.0, 0.0])})
+    nats = -logits["a"].log_softmax(-1)[..., 0]
+    assert torch.allclose(weighed.losses["a"], (4 * nats[:, 0] + nats[:, 1]).sum() / 10)
+    assert torch.equal(weighed.losses["b"], alike.losses["b"])
+    assert torch.equal(weighed.counts["a"], alike.counts["a"])
+    same = denoising_loss(path, logits, x_1, x_t, weights={"a": torch.full((3,), 0.5)})
+    assert torch.allclose(same.total, alike.total)
+    x_t["a"] = x_1["a"]  # nothing is left to be learnt
+    assert denoising_loss(path, logits, x_1, x_t, weights={"a": torch.ones(3)}).losses["a"] == 0
+
+
 def test_low_precision_logits_are_widened():
     x_1 = {"a": torch.tensor([[0, 1, 2, 1]])}
     x_t = {"a": torch.full((1, 4), 400)}

@@ -264,6 +264,7 @@ def test_wrong_settings_are_not_born():
         ({"source": "fog"}, "source is 'fog', expected one of mask, uniform"),
         ({"order": "sideways"}, "order is 'sideways'"),
         ({"context": -1}, "context is -1"),
+        ({"nearness": -1}, "nearness is -1, expected at least 0"),
         ({"dropout": 1.0}, "dropout is 1.0, expected 0 to below 1"),
     ):
         with pytest.raises(UserError, match=message):

@@ -37,8 +37,11 @@ def denoising_loss(
     x_t: Tokens,
     valid: Masks | None = None,
     given: Masks | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> Denoising:
     """−log p(x_1 | x_t), averaged over the positions that must be learnt (the paper's equation `general_loss`).
+
+    weights  what positions count in the average, as tensors that broadcast to x_1; a stream may be left out
 
     Mask: the masked positions. Uniform: *all* valid positions that are not given, since the posterior must also learn
     "this token is already right": a network trained on corrupted positions alone never stays where it should.
@@ -59,9 +62,13 @@ def denoising_loss(
         # Only what counts goes through the softmax: padding gets no gradient, and large vocabularies cost less.
         chosen = logits[name][learnt].float()
         target = target[learnt]
-        loss = nn.functional.cross_entropy(chosen, target, reduction="sum")
+        nats = nn.functional.cross_entropy(chosen, target, reduction="none")
         counts[name] = learnt.sum()
-        losses[name] = loss / counts[name].clamp(min=1)
+        if weights is not None and name in weights:
+            weight = weights[name].expand_as(learnt)[learnt]
+            losses[name] = (nats * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+        else:
+            losses[name] = nats.sum() / counts[name].clamp(min=1)
         with torch.no_grad():
             right = (chosen.argmax(-1) == target) & corrupted[learnt]
             accuracies[name] = right.sum() / corrupted.sum().clamp(min=1)

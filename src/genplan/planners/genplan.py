@@ -6,10 +6,12 @@ GenPlan-M corrupts with masks, GenPlan-U with uniform noise. Training and planni
 Details, and where the `default` preset differs from the paper (the preset `paper` follows its tables to the letter)
 - The network: an encoder that passes messages between the cells of the map, modulated by the mission, and a small
   transformer over the plan that looks things up there; 64 wide, three layers. The paper's is 128 wide, with four.
-- Memory: a trail, the set of states visited and what was tried there, instead of a window of past steps.
+- Memory: the last step, and a trail, the set of states visited and what was tried there; the paper's is a window of
+  past steps.
 - Training: half of the windows are shown as pure noise, where every plan starts; now and then the goals or the states
-  are shown as given. Maps are turned, reflected and painted. The entropy bound is off (`entropy_bound`); the paper
-  holds it at 0.3, in adaptive rows at 0.7.
+  are shown as given. The nearer a step of the plan, the more it counts (`nearness`; in the paper all count alike). Maps
+  are turned, reflected and painted. The entropy bound is off (`entropy_bound`); the paper holds it at 0.3, in adaptive
+  rows at 0.7.
 - Planning: ten iterations in all rows (the paper: 5 to 15), goals before the rest, and what the network is surest of
   first (the paper: in random order), at temperature 0.5 (the paper: 1). One action is executed per plan; the paper
   executes whole plans. Of several `candidates`, the plan of least energy is taken; there is one by default.
@@ -42,7 +44,7 @@ from genplan.flow import (
 from genplan.models.denoiser import Denoiser
 from genplan.models.encoder import Context, Encoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
-from genplan.planners.learned import Learned, Losses, Memory
+from genplan.planners.learned import Learned, Losses, Memory, near
 from genplan.planners.surprise import Surprise
 from genplan.types import Observations, Oracle, Plan
 
@@ -104,7 +106,7 @@ class GenPlan(Learned):
         context = self.encoder(batch.map, batch.mission, number)
         network = self.network(context, batch.features, self.tried_in_vain(batch, rows), size // number)
         logits = network(x_t, t)
-        learnt = denoising_loss(path, logits, batch.x_1, x_t, batch.valid, given)
+        learnt = denoising_loss(path, logits, batch.x_1, x_t, batch.valid, given, self._weights(t.device))
         if self.config.noise_share:
             nats = entropy(logits["actions"], batch.valid["actions"] & noisy[:, None])
         else:  # Algorithm 1 to the letter: a second look, at pure noise
@@ -119,6 +121,11 @@ class GenPlan(Learned):
             if self.training:
                 self.bound.update(nats)
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
+
+    def _weights(self, device: torch.device) -> dict[str, Tensor]:
+        ahead = torch.arange(self.config.horizon, device=device)  # of states, of which the first is given
+        states, others = near(self.config.nearness, ahead), near(self.config.nearness, ahead + 1)
+        return {"states": states, "actions": others, "goals": others[:, None]}
 
     def _given(self, batch: PlanBatch, rows: Rng, noisy: Tensor) -> dict[str, Tensor]:
         """The current state, and now and then a whole stream of goals or states."""

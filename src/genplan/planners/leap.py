@@ -11,7 +11,8 @@ Details, and where it differs from its paper
 - Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
 - Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of
-  the windows wholly), and the loss is their cross-entropy. The original masks one action at a time and sums over all.
+  the windows wholly), and the loss is their cross-entropy, in which near actions count more
+  (`nearness`), as in GenPlan. The original masks one action at a time and sums over all.
 - Ten actions are planned in all rows, as by GenPlan here (the GenPlan paper: up to 30), with that paper's iterations of
   each row.
 - Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
@@ -39,7 +40,7 @@ from genplan.data.windows import Past, PlanBatch
 from genplan.flow import EntropyBound, Rng, entropy, sharpen
 from genplan.models.denoiser import Denoiser
 from genplan.models.encoder import Context, Encoder
-from genplan.planners.learned import Learned, Losses, Memory, told_goals
+from genplan.planners.learned import Learned, Losses, Memory, near, told_goals
 from genplan.types import Observations, Oracle, Plan
 
 Conditionals = Callable[[Tensor, Tensor], Tensor]
@@ -104,7 +105,10 @@ class Leap(Learned):
         past = self.tried_in_vain(batch, rows)
         network = self.network(context, batch.features, past, size // number, batch.x_1["states"][:, 0], goals)
         logits = network(torch.where(masked, self.mask, actions))
-        learnt = functional.cross_entropy(logits[masked], actions[masked])
+        ahead = torch.arange(1, actions.shape[1] + 1, device=actions.device)
+        weight = near(self.config.nearness, ahead).expand_as(actions)[masked]
+        nats = functional.cross_entropy(logits[masked], actions[masked], reduction="none")
+        learnt = (nats * weight).sum() / weight.sum()
         counts = masked & valid
         right = ((logits.argmax(-1) == actions) & counts).sum() / counts.sum().clamp(min=1)
         curious = entropy(logits, valid & wholly[:, None])

@@ -231,6 +231,15 @@ def drawn_plan(logits: Tensor, temperature: float, rng: Rng, urge: Tensor | None
     return Plan(actions=actions[:, None], energy=-chosen.squeeze(-1), confidence=chosen.exp())
 
 
+def near(nearness: float, ahead: Tensor) -> Tensor:
+    """What steps count in the loss, by how far ahead they are: 1 for the next one.
+
+    What is far ahead is hard to tell, often for anybody. If all steps counted alike, that would drown out the next
+    action, which is the one that is executed (docs/log.md).
+    """
+    return ahead.clamp(min=1).float() ** -nearness
+
+
 def told_goals(spec: PlanSpec, oracle: Oracle | None, rows: Tensor) -> Tensor:
     """What the simulator says is to be reached next, [n, num_goals]; where fewer are left, the last stands again."""
     if oracle is None or oracle.goals is None:
