@@ -41,7 +41,7 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstr
     else:
         training = TrainConfig(steps=steps, warmup=100, save_every=100)
         # So short a training gets stuck now and then, unless it is a little curious.
-        run = runs.begin(folder, TASK, GenPlanConfig(curiosity=0.2), training, recipe.name)
+        run = runs.begin(folder, TASK, GenPlanConfig(trail=True, curiosity=0.2), training, recipe.name)
     console.print(f"2 of 4  training, from step {run.step} to {run.config.steps}")
     with training_progress(console, run.step, run.config.steps) as tell:
         run.fit(tell)
