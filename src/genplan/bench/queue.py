@@ -46,20 +46,20 @@ def run(
     shares: dict[Cell, float] = {}
     with only_one(results.path.with_name(f".{results.path.name}.lock"), f"{results.path} is being filled"):
         results.mend()
-        todo = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
+        missing = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
         try:
-            while todo or busy:
+            while missing or busy:
                 if minutes is not None and time.monotonic() - began > 60 * minutes:
-                    todo = []
+                    missing = []
                     for stopped in [here for here, (cell, _) in busy.items() if _is_training(cell, shares)]:
                         busy.pop(stopped)[1].kill()
-                while todo and len(busy) < workers:
+                while missing and len(busy) < workers:
                     # Cells that share a training wait for the one that trains it.
                     training = {_training_of(cell) for cell, _ in busy.values()} - {None}
-                    free = next((cell for cell in todo if _training_of(cell) not in training), None)
+                    free = next((cell for cell in missing if _training_of(cell) not in training), None)
                     if free is None:
                         break
-                    todo.remove(free)
+                    missing.remove(free)
                     here, there = context.Pipe(duplex=False)
                     process = context.Process(target=work, args=(free, folder, there, os.getpid()), daemon=True)
                     process.start()

@@ -158,17 +158,17 @@ def _gather(recipe: Recipe, shards: Path, workers: int, tick: Callable[[int], No
     return ordered[: recipe.episodes]
 
 
-def _run(todo: Sequence[Any], workers: int) -> Iterator[tuple[int, list[Episode]]]:
+def _run(jobs: Sequence[Any], workers: int) -> Iterator[tuple[int, list[Episode]]]:
     if workers < 1:
         raise UserError(f"workers is {workers}, expected at least 1")
-    if workers == 1 or len(todo) <= 1:
-        for job in todo:
+    if workers == 1 or len(jobs) <= 1:
+        for job in jobs:
             yield _work(job)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(todo)), context, serve, (os.getpid(),)) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), context, serve, (os.getpid(),)) as pool:
         try:
-            for done in as_completed([pool.submit(_work, job) for job in todo]):
+            for done in as_completed([pool.submit(_work, job) for job in jobs]):
                 yield done.result()
         except BrokenProcessPool as error:
             raise UserError(
