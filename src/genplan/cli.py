@@ -450,6 +450,8 @@ def main() -> None:
     from genplan import __version__
     from genplan.errors import UserError
 
+    # Threads that wait must sleep: spinning beside another job makes both many times slower. Read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
         print(f"genplan {__version__}")

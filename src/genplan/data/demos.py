@@ -27,6 +27,7 @@ import torch
 
 from genplan import tasks
 from genplan.data import episodes as storage
+from genplan.data.recordings import stacked
 from genplan.errors import DataError, LostError, UserError
 from genplan.flow import Rng
 from genplan.planners.names import resolve
@@ -99,8 +100,8 @@ def collect_episode(
     return Episode(
         states=np.array([int(view["state"]) for view in seen]),
         actions=np.array(actions),
-        maps=storage.stacked(seen, "map"),
-        features=storage.stacked(seen, "features"),
+        maps=stacked(seen, "map"),
+        features=stacked(seen, "features"),
         mission=task.spec.decode_mission(seen[0]["mission"]) if "mission" in seen[0] else "",
         subgoals=tuple(subgoals),
         seed=seed,
