@@ -49,6 +49,7 @@ def benchmark_page(results: Path, out: Path) -> Path:
     for title, families in CHAPTERS.items():
         rows = [row for row in ROWS.values() if row.family in families]
         parts += [f"<h2>{title}</h2>", success(board, rows), means(board, rows), differences(board, rows)]
+    parts += ["<h2>All worlds together</h2>", means(board, list(ROWS.values()))]
     if board.old:
         parts.append(
             '<p class="soft">†: measured with other settings than this version of genplan has; shown, but neither '
