@@ -79,10 +79,13 @@ def find(name: str, task_name: str | None, options: Mapping[str, Any]) -> tuple[
 
 
 def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Table:
-    shown = Table(title=f"{task.name}, seeds {seeds[0]}–{seeds[-1]}", box=box.SIMPLE_HEAD)  # fits in 80 columns
+    title = f"{name} on {task.name}, seeds {seeds[0]}–{seeds[-1]}"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)  # fits in 80 columns
     for column in ("", "success (95 %)", "SPL", "steps", "cells", "stall", "planner", "worlds"):
-        shown.add_column(column, justify="left" if not column else "right", no_wrap=bool(column), overflow="fold")
-    rows: list[tuple[str, Score | None]] = [(name, found.planner), ("blind walk", found.walk), ("bot", found.bot)]
+        shown.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    rows: list[tuple[str, Score | None]] = [
+        ("this planner", found.planner), ("blind walk", found.walk), ("bot", found.bot),
+    ]  # fmt: skip
     for who, score in rows:
         if score is not None:
             low, high = score.success_interval

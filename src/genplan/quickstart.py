@@ -51,7 +51,7 @@ def main_job(console: Console, folder: Path, steps: int, episodes: int, demonstr
     execute = loaded.planner.config.execute
     with progress(console, "        playing", 3 * len(seeds), "episodes") as tick:
         found = evaluate(loaded.planner, task, seeds, walk=resolve("walk:demos", task), execute=execute, tick=tick)
-    console.print(table("this planner", task, seeds, found))
+    console.print(table(str(folder), task, seeds, found))
     write_json(folder / "results.json", record(str(folder), task, seeds, execute, loaded.config, found))
     console.print("4 of 4  report")
     films = []
