@@ -59,7 +59,8 @@ OWN_TRIALS: dict[str, dict[str, Any]] = {
     "GenPlan-M, half of the windows as noise": {**THEN, "noise_share": 0.5},
     "LEAP, half of the windows wholly masked": {**THEN, "noise_share": 0.5},
     "GenPlan-M, and near steps counting more, the last step read": {},
-    "LEAP, and near steps counting more, the last step read": {},
+    "LEAP, and near steps counting more, the last step read": {"context": 1},
+    "LEAP, and near steps counting more, alone": {"context": 0},
 }
 TUNING: dict[str, dict[str, Any]] = {
     f"{method}, {name}": {"method": method, **before, **options}

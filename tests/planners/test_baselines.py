@@ -212,3 +212,11 @@ def test_lowering_the_energy_does_no_harm_near_the_goal():
         plan, _ = eager.plan(seen, eager.start(seen), Rng.of(0, rows), rows, Told())
         shares.append((plan.actions[:, 0] == wanted).float().mean())
     assert min(shares) > 0.95
+
+
+def test_leap_does_not_read_its_last_step_in_the_world_of_the_adaptive_rows():
+    """It harms there and helps elsewhere; the others read it everywhere."""
+    for method in METHODS:
+        unread = method.startswith("LEAP")
+        assert settings("LocS10N1", method=method)[0].context == (0 if unread else 1)
+        assert settings("MazeS4G1", method=method)[0].context == 1

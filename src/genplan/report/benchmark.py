@@ -25,7 +25,7 @@ ABOUT = """<p>Every method learns from the same 1,000 demonstrations of the stoc
 where it has been and what it tried, plans anew after every action, draws at temperature 0.5, and is judged on the same
 250 seeds (1234–1483) within the paper's step limits; the paper executes whole plans. Each had the same trials on
 MazeS4G1; what differs from world to world (haste, clutter, stitching) was chosen on validation seeds with GenPlan-M,
-and holds for all.
+and holds for all, but that LEAP does without its last step in the adaptive rows, where it harms LEAP.
 <b>shipped</b> is the planner that comes with genplan; but for LocS10N1's, in the adaptive rows, its training has a
 budget of its own.</p>
 <p>In the adaptive rows all demonstrations are of one object in one room. All methods learn there in maps with
