@@ -17,7 +17,7 @@ from rich.table import Table
 from genplan import runs, tasks
 from genplan.checkpoint import write_json
 from genplan.errors import UserError
-from genplan.evaluate import Evaluation, Score, evaluate
+from genplan.evaluate import Evaluation, evaluate
 from genplan.planners.names import resolve
 from genplan.show import progress
 from genplan.tasks.noise import SlipperyActions
@@ -83,10 +83,8 @@ def table(name: str, task: Task, seeds: Sequence[int], found: Evaluation) -> Tab
     shown = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)  # fits in 80 columns
     for column in ("", "success (95 %)", "SPL", "steps", "cells", "stall", "planner", "worlds"):
         shown.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    rows: list[tuple[str, Score | None]] = [
-        ("this planner", found.planner), ("blind walk", found.walk), ("bot", found.bot),
-    ]  # fmt: skip
-    for who, score in rows:
+    rows = {"this planner": found.planner, "blind walk": found.walk, "bot": found.bot}
+    for who, score in rows.items():
         if score is not None:
             low, high = score.success_interval
             shown.add_row(

@@ -7,7 +7,7 @@ come from the model and whose temperature falls to zero.
 Details, and where it differs from its paper
 - The network is GenPlan's, asked about actions only: the states to come are never shown, the goals are told by the
   simulator (`oracle`) as in the GenPlan paper, or not at all (`goals` False: LEAP⊖GC). Encoder and memory are the
-  same.
+  same, but that the last step is not read in the training world of the adaptive rows, where it harms (docs/log.md).
 - Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
 - Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of

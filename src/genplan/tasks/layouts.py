@@ -243,9 +243,9 @@ def check_solvable(grid: Grid, pose: tuple[int, int, int], instruction: Instr, m
 
 def _reach(grid: Grid, start: tuple[int, int], keys: set[str]) -> set[tuple[int, int]]:
     """Cells that can be faced, walking wherever walls and doors without a key allow."""
-    inside, touched, todo = {start}, set(), [start]
-    while todo:
-        x, y = todo.pop()
+    inside, touched, edge = {start}, set(), [start]
+    while edge:
+        x, y = edge.pop()
         for place in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
             cell = grid.get(*place)
             touched.add(place)
@@ -253,7 +253,7 @@ def _reach(grid: Grid, start: tuple[int, int], keys: set[str]) -> set[tuple[int,
             locked = cell is not None and cell.type == "door" and cell.is_locked and cell.color not in keys
             if place not in inside and not wall and not locked:
                 inside.add(place)
-                todo.append(place)
+                edge.append(place)
     return touched
 
 
