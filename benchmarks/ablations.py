@@ -1,7 +1,8 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
 of places and haste help, how are the methods of the benchmark best trained, what do clutter and stitching do?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch ...] [--steps 2000] [--rows ROW ...] [--only …]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch|last-step ...] [--steps 2000] [--rows ROW ...]
+    [--only …]
 
 Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
 and a stopped training goes on where it was (runs/ablations).
@@ -85,6 +86,12 @@ STITCH: dict[str, dict[str, Any]] = {
     for most, stitch in ((10, 4000), (10, 0), (0, 4000))
     for curiosity in (0.5, 0)
 }
+# Whether the last step is read in the training world of the adaptive rows, where LEAP is better off without it.
+LAST_STEP: dict[str, dict[str, Any]] = {
+    f"{method}, {name}, curiosity 0.5": {"method": method, "context": context, "curiosity": 0.5}
+    for method in ("BC", "DT", "GenPlan-M")
+    for name, context in (("the last step read", 1), ("the last step not read", 0))
+}
 USED = ("temperature", "curiosity")  # not a matter of learning
 ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
 STUDIES = {
@@ -93,6 +100,7 @@ STUDIES = {
     "learning": (("KeyCorridorS3R3", "MazeClose", "MazeS4G2", "DoorsOrder"), LEARNING),
     "tuning": (("MazeS4G1",), TUNING),
     "stitch": (ADAPTIVE, STITCH),
+    "last-step": (ADAPTIVE, LAST_STEP),
 }
 
 

@@ -138,6 +138,31 @@ def test_leap_at_temperature_zero_never_raises_the_energy():
     assert (walked[5.0].diff(dim=0) > 1e-3).any()  # while it is warm, it may rise
 
 
+@pytest.mark.parametrize("context", [0, 1])
+def test_one_step_asked_alone_is_answered_as_among_all(context):
+    """LEAP asks for the masked step only; what it saves changes no answer, with pasts of unequal length too."""
+    torch.manual_seed(0)
+    task = tasks.get("MazeS4G1")
+    planner = PLANNERS[LEAPConfig](task.spec, LEAPConfig(context=context, trail=True, **SMALL)).eval()
+    batch = EnvBatch(task, [2000, 2001, 2002])
+    seen, rows = batch.observations(), torch.arange(3)
+    memory = planner.start(seen)
+    for moved in (rows, rows[:1]):
+        actions = torch.full((len(moved),), 1)
+        batch.step(moved, actions)
+        memory = planner.observe(memory, actions, batch.observations(moved), moved)
+    seen = batch.observations(rows)
+    with torch.no_grad():
+        encoded, past = planner.recall(seen, memory, rows)
+        assert past.visited is not None
+        assert not past.visited.all()
+        logits = planner.network(encoded, seen.features, past, 1, seen.state, torch.zeros(3, 1, dtype=torch.int64))
+        which, only = torch.tensor([2, 0]), torch.tensor([3, 9, 0, 4])
+        plans = torch.randint(planner.mask + 1, (4, 10))
+        alone, among = logits(plans, which, only), logits(plans, which)
+    assert torch.allclose(alone[:, 0], among[torch.arange(4), only], atol=1e-5)
+
+
 @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("GenPlan")])
 def test_all_play_and_only_some_need_the_simulator(method):
     config = dataclasses.replace(METHODS[method], **SMALL)

@@ -85,8 +85,12 @@ class Layer(nn.Module):
         hidden: Tensor | None,
         past: Pair | None,
         mask: Tensor | None,
+        only: Tensor | None = None,
     ) -> Tensor:
-        """x [B, H, D]; around [M, heads, N, d], where B is a multiple of M: rows in turn share a map."""
+        """x [B, H, D]; around [M, heads, N, d], where B is a multiple of M: rows in turn share a map.
+
+        With `only` [B], the answer of that step alone, [B, 1, D].
+        """
         before, qkv, mix, between, into, out = weights
         batch, length, width = x.shape
         drop = self.dropout if self.training else 0.0
@@ -96,6 +100,10 @@ class Layer(nn.Module):
         q, k, v = y.permute(2, 0, 3, 1, 4).unbind()
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+        if only is not None:
+            each = torch.arange(batch, device=x.device)
+            x, q = x[each, only, None], q[each, :, only, None]
+            hidden = None if hidden is None else hidden[:, :, ::length]  # the same for all steps of a plan
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
         x = x + linear(mixed.transpose(1, 2).flatten(2), *mix)
         # Parts are split and unbound rather than sliced: a slice's gradient would be a tensor of zeros as large as all.
@@ -103,7 +111,7 @@ class Layer(nn.Module):
         asked = asked.reshape(around[0].shape[0], -1, self.heads, width // self.heads).transpose(1, 2)
         seen = functional.scaled_dot_product_attention(asked, *around, attn_mask=hidden, dropout_p=drop)
         of_seen, of_inner = torch.split(out[0], [width, 4 * width], 1)  # one product of both, without joining them
-        change = linear(seen.transpose(1, 2).reshape(batch * length, width), of_seen, out[1])
+        change = linear(seen.transpose(1, 2).reshape(-1, width), of_seen, out[1])
         change = change.addmm(functional.gelu(inner).flatten(0, 1), of_inner.t()).view_as(x)
         return x + (functional.dropout(change, drop) if drop else change)
 
@@ -234,14 +242,20 @@ class Denoiser(nn.Module):
         seen = functional.embedding(where + known.offsets[..., : where.shape[-1]], known.places).sum(2)
         return seen + functional.embedding(actions * headings + states % headings, known.moves)
 
-    def forward(self, x_t: Mapping[str, Tensor], t: Tensor, known: Known, places: bool = True) -> dict[str, Tensor]:
-        """x_t int64 [B, H, ...], t [B] -> logits [B, H, ..., S]; without `places`, of actions only."""
+    def forward(
+        self, x_t: Mapping[str, Tensor], t: Tensor, known: Known, places: bool = True, only: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """x_t int64 [B, H, ...], t [B] -> logits [B, H, ..., S]; without `places`, of actions only.
+
+        With `only` [B], of that step alone, [B, 1, S]: the last layer need not answer for the others.
+        """
         batch, length = x_t["actions"].shape
         x = self.tokens(x_t["states"], x_t["actions"], x_t.get("goals"), known)
         x = x + known.base + self.time(t)[:, None]
         for number, layer in enumerate(self.layers):
             past = None if known.past is None else known.past[number]
-            x = layer(x, known.weights[number], known.around[number], known.hidden, past, known.mask)
+            asked = only if number == len(self.layers) - 1 else None
+            x = layer(x, known.weights[number], known.around[number], known.hidden, past, known.mask, asked)
         x = self.norm(x)
         logits = {"actions": self.to_action(x)}
         if not places:

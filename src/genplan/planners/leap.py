@@ -66,7 +66,8 @@ class Leap(Learned):
     ) -> Callable[..., Tensor]:
         """Masked plans [B, H] -> logits [B, H, actions + 1]. State [B] and goals [B, G] are of the current step.
 
-        With `rows` [n], of several plans in turn for each of them: [n · copies, H].
+        With `rows` [n], of several plans in turn for each of them: [n · copies, H]; with `only` [n · copies], of that
+        step of each alone, [n · copies, 1, actions + 1].
         """
         if past.tried is not None:
             past = past._replace(tried=functional.pad(past.tried, (0, 1)))
@@ -79,14 +80,14 @@ class Leap(Learned):
             hidden = torch.full((batch, self.spec.num_goals), self.spec.goal_size, device=state.device)
             streams["goals"] = (hidden if goals is None else goals)[:, None].expand(-1, horizon, -1)
 
-        def logits(actions: Tensor, rows: Tensor | None = None) -> Tensor:
+        def logits(actions: Tensor, rows: Tensor | None = None, only: Tensor | None = None) -> Tensor:
             part, shown = known, streams
             if rows is not None:
                 copies = len(actions) // len(rows)
                 each = rows.repeat_interleave(copies)
                 part, shown = known.part(rows, copies), {name: tokens[each] for name, tokens in streams.items()}
             t = torch.zeros(len(actions), device=actions.device)
-            answer: Tensor = self.denoiser({**shown, "actions": actions}, t, part, places=False)["actions"]
+            answer: Tensor = self.denoiser({**shown, "actions": actions}, t, part, False, only)["actions"]
             return answer
 
         return logits
@@ -134,8 +135,8 @@ class Leap(Learned):
         def conditionals(actions: Tensor, which: Tensor) -> Tensor:
             """Each plan with each of its actions masked in turn."""
             plans = torch.where(in_turn, self.mask, actions[:, None])  # [n, H, H]
-            answer = logits(plans.flatten(0, 1), which).reshape(-1, horizon, horizon, self.mask)
-            return self._begun(answer.diagonal(dim1=1, dim2=2).transpose(1, 2))
+            masked = torch.arange(horizon).repeat(len(actions))
+            return self._begun(logits(plans.flatten(0, 1), which, masked).reshape(-1, horizon, self.mask))
 
         nothing = torch.full((len(rows), horizon), self.mask)
         actions = rng.fold("first").categorical(sharpen(self._begun(logits(nothing)), config.temperature))
