@@ -196,9 +196,9 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add({**line(Cell("bot", "MazeS4G1"), [1] * 20, steps=5), "method": "pretrained:Gone"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
     for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: per cent solved 100.0, 90.0 (",
-                   "ahead of BC", "mine.py:&lt;Mine&gt;",
-                   "demonstrations</figcaption>", "Not run yet", "bot · DoorsOrder", "50.0<br>", "<i>52.4</i>",
-                   "0.0 †", "other settings than this version", "DT · MazeS4G1", "20 episodes", "shipped",
+                   "ahead of BC", "mine.py:&lt;Mine&gt;", "<i>52.4</i>",
+                   "demonstrations</figcaption>", "Not run yet", "<li>bot: MazeS4G1, DoorsOrder, ", "50.0<br>",
+                   "0.0 †", "other settings than this version", "<li>DT ◆: MazeS4G1, ", "20 episodes", "shipped",
                    "MazeS4G1, seed 1234: solved in", "MazeS4G1, seed 1253: ", "pretrained:Gone",
                    "In mean success GenPlan-M is ahead of BC and mine.py"):  # fmt: skip
         assert wanted in text

@@ -148,8 +148,13 @@ def _missing(board: Board) -> str:
     for name, cells in suites().items():
         lacking = [cell for cell in cells if name != "tiny" and not board.has(cell)]
         if lacking:
-            shown = ", ".join(cell.name for cell in lacking[:40]) + (" …" if len(lacking) > 40 else "")
-            parts.append(f"<p><b>{name}</b>, {len(lacking)} of {len(cells)} cells: {escape(shown)}</p>")
+            by_method: dict[str, list[str]] = {}
+            for cell in lacking:
+                by_method.setdefault(cell.method, []).append(cell.name.removeprefix(f"{cell.method} · "))
+            listed = "".join(
+                f"<li>{shown_name(method)}: {escape(', '.join(each))}</li>" for method, each in by_method.items()
+            )
+            parts.append(f"<p><b>{name}</b>, {len(lacking)} of {len(cells)} cells</p><ul>{listed}</ul>")
     return f"<h2>Not run yet</h2>{''.join(parts) or '<p>Nothing: all suites are filled.</p>'}"
 
 
