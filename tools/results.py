@@ -1,4 +1,5 @@
-"""Write docs/results.md from the cards of the planners that are shipped, with a picture of a solved episode each.
+"""Write docs/results.md: from the cards of the planners that are shipped, with a picture of a solved episode each, and
+from the benchmark's cells.
 
 python tools/results.py
 """
@@ -6,14 +7,19 @@ python tools/results.py
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import genplan
 from genplan import film
 from genplan.bench import Cell, Results
+from genplan.bench.board import Board
 from genplan.bench.comparison import score
+from genplan.evaluate import Score
 from genplan.export import shipped
+from genplan.report.tables import shown_name
 from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, Row
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -54,6 +60,15 @@ the package.
 
 | row | success | SPL | its own planner |
 |---|---|---|---|
+"""
+COMPARED = """
+## Under one protocol
+
+Every method with the same demonstrations, encoder, memory and training budget, on the same 250 test seeds
+([bench.md](bench.md)): success in per cent, and SPL. ◆: the simulator tells this method where the goals are. Cells that
+were measured with other settings than today's, or not at all, are empty; a mean is over all rows that have a figure of
+GenPlan-M, and is empty where a method lacks one of them. Intervals, paired differences and the paper's numbers are on
+the page `results/report.html` (`genplan report`).
 """
 STUDIES = {
     "memory": """
@@ -137,6 +152,32 @@ def adaptive(results: Results) -> str:
     return text and ADAPTIVE + text
 
 
+def compared(results: Results) -> str:
+    """All methods of the benchmark, world by world."""
+    board, text = Board(results), COMPARED
+    for families in (("TP", "IC"), ("AP",)):
+        rows = [row for row in ROWS.values() if row.family in families and _fresh(board, "GenPlan-M", row)]
+        methods = [method for method in board.methods(rows) if any(_fresh(board, method, row) for row in rows)]
+        text += f"\n| row | {' | '.join(shown_name(method) for method in methods)} |\n|---|{'---|' * len(methods)}\n"
+        found = {method: [_fresh(board, method, row) for row in rows] for method in methods}
+        for place, row in enumerate(rows):
+            text += f"| {row.name} | {' | '.join(_pair([found[method][place]]) for method in methods)} |\n"
+        text += f"| mean | {' | '.join(_pair(found[method]) for method in methods)} |\n"
+    return text
+
+
+def _fresh(board: Board, method: str, row: Row) -> Score | None:
+    line = board.line(method, row.name)
+    return None if line is None or board.mark(line) else board.score(line)
+
+
+def _pair(found: Sequence[Score | None]) -> str:
+    known = [each for each in found if each is not None and each.spl is not None]
+    if not known or len(known) < len(found):
+        return ""
+    return f"{100 * fmean(each.success for each in known):.1f} {fmean(each.spl or 0.0 for each in known):.3f}"
+
+
 def together(cards: dict[str, dict[str, Any]]) -> str:
     card = json.loads((RESULTS / "all-card.json").read_text())
     text = TOGETHER.format(steps=card["steps"], minutes=card["cpu_seconds"] / 60, parameters=card["parameters"])
@@ -179,7 +220,7 @@ def main() -> None:
             f"| {untrained} | {found['bot']['mean_steps']:.1f} |\n"
         )
         pictures.append(still(row.name, row.name))
-    text += together(cards) + adaptive(results) + study("memory") + study("subgoals")
+    text += together(cards) + adaptive(results) + compared(results) + study("memory") + study("subgoals")
     (DOCS / "results.md").write_text(text + "\n## An episode of each\n\n" + "\n".join(pictures))
     print(f"{DOCS / 'results.md'}: {len(pictures)} rows")
 
