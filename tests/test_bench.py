@@ -260,6 +260,8 @@ def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     first.wait()
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "GenPlan-M · MazeS4N3G1 · 10 demonstrations, " in done.stdout
+    assert "% solved" in done.stdout
     lines = [json.loads(text) for text in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert sorted(one["method"] for one in lines) == ["BC", "GenPlan-M", "bot", "mine.py:Forward"]
     assert all(len(one["success"]) == 4 for one in lines)

@@ -353,6 +353,7 @@ def bench_run(
         runs: Where trainings are kept.
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from genplan import bench
     from genplan.show import bench_progress
@@ -367,11 +368,11 @@ def bench_run(
         for event in bench.run(cells, table, runs, workers, minutes):
             tell(event)
             if event.kind == "failed":
-                failed.append(f"{event.cell.name}: {event.reason}")
+                failed.append(f"{event.cell.name}: {event.about}")
     left = sum(table.find(cell) is None for cell in cells)
     console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; see them with: genplan report")
     for reason in failed:
-        console.print(f"[red]failed[/] {reason}")
+        console.print(f"[red]failed[/] {escape(reason)}")
     return 1 if failed else 0
 
 

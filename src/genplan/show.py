@@ -91,7 +91,7 @@ def bench_progress(console: Console, minutes: Mapping[Cell, float]) -> Iterator[
             bar.update(single[cell], completed=event.share)
             if event.kind != "share":
                 bar.update(single[cell], visible=False)
-                console.print(f"{event.kind}: {cell.name}")
+                console.print(f"{event.kind}: {cell.name}, {event.about}", markup=False)
 
         yield tell
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from genplan import checkpoint
@@ -27,7 +28,7 @@ class Event:
     cell: Cell
     kind: str  # share, done, failed
     share: float = 0.0
-    reason: str = ""
+    about: str = ""  # what came out, or why it failed
 
 
 def run(
@@ -78,8 +79,9 @@ def run(
                     del busy[ready]
                     if kind == "done":
                         results.add(content)
+                        content = f"{fmean(content['success']):.1%} solved"
                     process.join()
-                    yield Event(cell, kind, 1.0, "" if kind == "done" else content)
+                    yield Event(cell, kind, 1.0, content)
         finally:
             for _, process in busy.values():
                 process.kill()
