@@ -45,6 +45,13 @@ def test_settings_are_part_of_a_cell(tmp_path):
         Cell("BC", "MazeS9")
 
 
+def test_how_goals_are_told_is_part_of_the_cells_of_who_is_told():
+    assert "telling" in Cell("DT", "KeyCorridorS3R3").config()
+    assert "telling" not in Cell("DT-noGC", "KeyCorridorS3R3").config()
+    assert "telling" not in Cell("BC", "KeyCorridorS3R3").config()
+    assert "telling" not in Cell("DT", "MazeS4G1").config()  # there it has always been the same
+
+
 def test_rows_of_one_training_share_it():
     one, other = Cell("LEAP-H", "LocS10N10G2"), Cell("LEAP-H", "SeqS5R2Un")
     assert one.training_hash == other.training_hash

@@ -185,6 +185,13 @@ def test_the_simulator_tells_keys_then_doors_then_targets():
     cells = task.goals(env)
     kinds = [env.unwrapped.grid.get(*task.spec.position(cell)).type for cell in cells]
     assert kinds == ["key", "door", "ball"]
+    # The ball stands right behind the door: whoever is nearer to it than to the door is still told the door first.
+    level, key = env.unwrapped, task.spec.position(cells[0])
+    level.carrying = level.grid.get(*key)
+    level.grid.set(*key, None)
+    for spot in ((5, 1), (5, 3), (5, 5)):
+        level.agent_pos = spot
+        assert task.goals(env) == cells[1:]
     two = tasks.get("MazeS4G2")
     env = two.new_env()
     env.reset(seed=2000)
@@ -211,7 +218,8 @@ def test_what_the_simulator_tells_is_what_was_learnt(row):
             right += task.goals(env)[0] == learnt[step, 0]
             number += 1
             env.step(action)
-    assert right / number > 0.85  # the bot may pass another thing of the same kind, or move what only seems in its way
+    # The bot may pass another thing of the same kind, or put a key down and come back for it.
+    assert right / number > (1 if row in ("DoorsOrder", "BlockUnlock") else 0.85) - 1e-9
 
 
 def test_lowering_the_energy_does_no_harm_near_the_goal():

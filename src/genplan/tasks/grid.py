@@ -59,11 +59,13 @@ class WholeGrid(RoomGridLevel):
             }
         )
         self.instrs: Any
+        self.held: set[Any] = set()  # things that were carried in this episode
         self._image: NDArray[np.uint8] | None = None
         self._front = (0, 0)
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         self._image = None
+        self.held = set()
         # RoomGridLevel announces every rejected maze with print(); the generator's exceptions cannot be reached.
         with contextlib.redirect_stdout(io.StringIO()):
             observation, info = super().reset(**kwargs)
@@ -77,6 +79,8 @@ class WholeGrid(RoomGridLevel):
         heading = self.agent_dir
         self._front = (x + (1, 0, -1, 0)[heading], y + (0, 1, 0, -1)[heading])
         result: tuple[dict[str, Any], float, bool, bool, dict[str, Any]] = super().step(action)
+        if self.carrying is not None:
+            self.held.add(self.carrying)
         return result
 
     def gen_obs(self) -> dict[str, Any]:
@@ -188,15 +192,16 @@ def goals(env: Any) -> list[int]:
     everything = [(x, y, level.grid.get(x, y)) for x in range(level.width) for y in range(level.height)]
     for x, y, thing in everything:
         if thing is not None and thing.type == "door" and thing.is_locked:
-            if level.carrying is None or (level.carrying.type, level.carrying.color) != ("key", thing.color):
-                keys = ((i, j) for i, j, other in everything if other is not None
-                        and (other.type, other.color) == ("key", thing.color))  # fmt: skip
-                way += nearest(keys)
-            before = nearest((i, j) for i, j, other in everything if abs(i - x) + abs(j - y) == 1
-                             and (other is None or other.type != "wall"))  # fmt: skip
-            blocker = level.grid.get(*spec.position(before[0])) if before else None
-            if blocker is not None and blocker.can_pickup() and before[0] not in way:
-                way += before
+            keys = {(i, j): other for i, j, other in everything if other is not None
+                    and (other.type, other.color) == ("key", thing.color)}  # fmt: skip
+            has = level.carrying is not None and (level.carrying.type, level.carrying.color) == ("key", thing.color)
+            key = [] if has else nearest(keys)
+            blocker = nearest((i, j) for i, j, other in everything if abs(i - x) + abs(j - y) == 1
+                              and other is not None and other.can_pickup()
+                              and spec.cell(i, j) not in (*reached, *key))  # fmt: skip
+            # Who puts the key down before a blocked door wants his hands free for what is in the way.
+            put_down = any(other in level.held for other in keys.values())
+            way += blocker + key if put_down else key + blocker
             way.append(spec.cell(x, y))
     return way + reached
 
