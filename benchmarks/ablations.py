@@ -89,7 +89,7 @@ STITCH: dict[str, dict[str, Any]] = {
 # Whether the last step is read in the training world of the adaptive rows, where LEAP is better off without it.
 LAST_STEP: dict[str, dict[str, Any]] = {
     f"{method}, {name}, curiosity 0.5": {"method": method, "context": context, "curiosity": 0.5}
-    for method in ("BC", "DT", "GenPlan-M")
+    for method in ("BC", "DT")
     for name, context in (("the last step read", 1), ("the last step not read", 0))
 }
 USED = ("temperature", "curiosity")  # not a matter of learning
