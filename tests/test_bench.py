@@ -163,7 +163,15 @@ def test_paired_differences_and_scores():
     better = line(Cell("GenPlan-M", "MazeS4G1"), [1] * 6 + [0] * 4), line(Cell("BC", "MazeS4G1"), [0] * 10)
     assert comparison.chance(better) == pytest.approx(2 / 64)  # six of six
     assert comparison.chance((one, one)) == 1
-    assert comparison.chance(better, (one, one)) == comparison.chance(better)
+    assert comparison.chance(better, (one, one)) == pytest.approx(comparison.chance(better))
+    # Mazes of one seed are alike in several rows: a row seen twice is no more evidence than once.
+    assert comparison.chance(better, better) == pytest.approx(comparison.chance(better))
+    once, twice = (comparison.paired(*[([1, 1, 1, 0], [1, 0, 0, 1])] * times) for times in (1, 2))
+    assert (once.low, once.high) == pytest.approx((twice.low, twice.high))
+    assert once.high - once.mean == pytest.approx(1.96 * (2.75 / 3 / 4) ** 0.5)
+    # Where seeds are ahead by turns, rows make up for each other.
+    turns = comparison.paired(([1, 0], [0, 0]), ([0, 1], [0, 0]))
+    assert (turns.low, turns.high) == pytest.approx((0.5, 0.5))
     bot = line(Cell("bot", "MazeS4G1"), [1] * 4, steps=5)
     assert comparison.score(one, bot).spl == pytest.approx(0.375)
     assert comparison.efficiencies(one, bot) == [0.5, 0.5, 0.5, 0]

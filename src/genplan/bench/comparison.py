@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from genplan.errors import UserError
 from genplan.evaluate import Played, Score, efficiency
@@ -53,23 +57,35 @@ class Difference:
 def paired(*rows: tuple[Sequence[float], Sequence[float]]) -> Difference:
     """How far one is ahead of another on equal seeds, in the mean over rows that count alike.
 
-    The interval is normal, of the paired differences: seeds are what is drawn, rows are as they are.
+    The interval is normal. Seeds are what is drawn, rows are as they are: the mazes of one seed are alike in several
+    rows, so what a seed adds in all of them is drawn together.
     """
-    means, variances = [], []
+    means, added = [], [0.0] * max(len(one) for one, _ in rows)
     for one, other in rows:
         if len(one) != len(other):
             raise UserError("paired differences need the same seeds in both cells")
         differences = [a - b for a, b in zip(one, other, strict=True)]
-        number = len(differences)
-        means.append(sum(differences) / number)
-        variances.append(sum((d - means[-1]) ** 2 for d in differences) / max(number - 1, 1) / number)
-    mean, half = sum(means) / len(rows), 1.96 * math.sqrt(sum(variances)) / len(rows)
+        means.append(fmean(differences))
+        for seed, difference in enumerate(differences):
+            added[seed] += (difference - means[-1]) / len(differences) / len(rows)
+    seeds = len(added)
+    mean, half = fmean(means), 1.96 * math.sqrt(sum(each**2 for each in added) * seeds / max(seeds - 1, 1))
     return Difference(mean, mean - half, mean + half)
 
 
 def chance(*cells: tuple[Mapping[str, Any], Mapping[str, Any]]) -> float:
-    """How likely so large a difference, or a larger one, would be between equals: McNemar's exact test of all rows."""
-    pairs = [pair for one, other in cells for pair in zip(one["success"], other["success"], strict=True)]
-    ahead, behind = pairs.count((1, 0)), pairs.count((0, 1))
-    tail = sum(math.comb(ahead + behind, number) for number in range(min(ahead, behind) + 1))
-    return float(min(1.0, 2 * tail / 2 ** (ahead + behind)))
+    """How likely so large a difference of success, or a larger one, would be between equals.
+
+    Between equals, what a seed adds in all rows could as well be the other's: the exact test of all such exchanges. In
+    one row that is McNemar's.
+    """
+    ahead: Counter[int] = Counter()
+    for one, other in cells:
+        for number, (own, others) in enumerate(zip(one["success"], other["success"], strict=True)):
+            ahead[one["first_seed"] + number] += own - others
+    found = sum(ahead.values())
+    law = np.ones(1)  # of the sum: by turns so much further up and down, from minus all to all
+    for step in filter(None, map(abs, ahead.values())):
+        law = 0.5 * (np.pad(law, (0, 2 * step)) + np.pad(law, (2 * step, 0)))
+    sums = np.arange(len(law)) - len(law) // 2
+    return float(min(1.0, law[np.abs(sums) >= abs(found)].sum()))

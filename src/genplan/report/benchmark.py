@@ -89,7 +89,7 @@ def _times(board: Board) -> str:
 
 
 def _seeds(board: Board) -> str:
-    lines = [line for seed in range(10) if (line := board.line("GenPlan-M", "MazeS4G1", seed))]
+    lines = [line for seed in range(10) if (line := board.line("GenPlan-M", "MazeS4G1", seed)) and not board.mark(line)]
     if len(lines) < 2:
         return ""
     told = []
@@ -122,7 +122,7 @@ def _demonstrations(board: Board) -> str:
         series: dict[str, list[tuple[int, Score]]] = {}
         for method in ("GenPlan-M", "BC"):
             found = [(number, board.line(method, row, demonstrations=number)) for number in (30, 100, 300, 1000)]
-            series[method] = [(number, board.score(line)) for number, line in found if line]
+            series[method] = [(number, board.score(line)) for number, line in found if line and not board.mark(line)]
         if any(len(points) > 1 for points in series.values()):
             charts.append(chart(f"{row}: per cent solved against demonstrations", series))
     return f'<h2>Fewer demonstrations</h2><div class="grid">{"".join(charts)}</div>' if charts else ""

@@ -17,6 +17,7 @@ from genplan.tasks.table import TEST_SEEDS, WALKS, Row
 SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
 TOLD = ("DT", "LEAP")  # the simulator tells them where the goals are
 EPISODES = len(TEST_SEEDS)
+ONCE = "Each method was trained once: what another training would change is not in this."
 
 
 def shown_name(method: str) -> str:
@@ -39,7 +40,7 @@ def success(board: Board, rows: Sequence[Row]) -> str:
         cells.append(f"{100 * max(walks):.1f}" if walks else "–")
         for control in (f"{UNTRAINED}GenPlan-M", "bot"):
             line = board.line(control, row.name)
-            cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}")
+            cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}{board.mark(line)}")
         lines.append((escape(row.name), *cells))
     return table(("", *(shown_name(method) for method in methods), "walk", "untrained", "bot"), lines)
 
@@ -90,7 +91,7 @@ def means(board: Board, rows: Sequence[Row]) -> str:
         for what, found in standing.items()
         if found
     ]
-    return f"<h3>Means over rows that both have</h3>{table(head, lines)}<p>{' '.join(told)}</p>"
+    return f"<h3>Means over rows that both have</h3>{table(head, lines)}<p>{' '.join([*told, ONCE])}</p>"
 
 
 def _success_ahead(pairs: Sequence[Pair]) -> Difference:
@@ -125,8 +126,8 @@ def differences(board: Board, rows: Sequence[Row]) -> str:
         f"{table(('', *(shown_name(method) for method in methods)), lines)}"
         '<p class="soft">Points of success, and SPL, with 95 % intervals of the paired differences; ▲ GenPlan-M is '
         "ahead, ▼ it is behind, where chance in the drawing of seeds would do so less than once in twenty times "
-        "(success: McNemar’s exact test; SPL: by the interval), and “level” otherwise. Each method was trained once: "
-        "what another training would change is not in it.</p>"
+        "(success: McNemar’s exact test, over several rows with what a seed does in all of them exchanged together; "
+        f"SPL: by the interval), and “level” otherwise. {ONCE}</p>"
     )
 
 
