@@ -210,7 +210,7 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add(line(Cell("pretrained:MazeS4G1", "MazeS4G1"), [1] * 19 + [0]))
     results.add({**line(Cell("bot", "MazeS4G1"), [1] * 20, steps=5), "method": "pretrained:Gone"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
-    for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "2 trainings: per cent solved 100.0, 90.0 (",
+    for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "GenPlan-M, MazeS4G1</th><td>2</td><td>100.0, 90.0<br>",
                    "ahead of BC", "mine.py:&lt;Mine&gt;", "<i>52.4</i>",
                    "demonstrations</figcaption>", "Not run yet", "<li>bot: MazeS4G1, DoorsOrder, ", "50.0<br>",
                    "0.0 †", "other settings than this version", "<li>DT ◆: MazeS4G1, ", "20 episodes", "shipped",

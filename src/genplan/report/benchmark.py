@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
 
 from genplan.bench import Results, suites
 from genplan.bench.board import Board
+from genplan.bench.suites import SEEDS
 from genplan.checkpoint import write_atomically
 from genplan.errors import UserError
 from genplan.evaluate import Score
@@ -89,18 +91,35 @@ def _times(board: Board) -> str:
 
 
 def _seeds(board: Board) -> str:
-    lines = [line for seed in range(10) if (line := board.line("GenPlan-M", "MazeS4G1", seed)) and not board.mark(line)]
-    if len(lines) < 2:
-        return ""
-    told = []
-    for what, digits, values in (
-        ("per cent solved", 1, [100 * board.score(line).success for line in lines]),
-        ("SPL", 3, [found for line in lines if (found := board.score(line).spl) is not None]),
-    ):
-        if len(values) == len(lines):
-            each = ", ".join(f"{value:.{digits}f}" for value in values)
-            told.append(f"{what} {each} (mean {fmean(values):.{digits}f}, deviation {stdev(values):.{digits}f})")
-    return f"<h2>Training seeds</h2><p>GenPlan-M on MazeS4G1, {len(lines)} trainings: {'; '.join(told)}.</p>"
+    """What chance does in training: the same cells, or the same rows in the mean, of several training seeds."""
+    lines = []
+    adaptive = [row.name for row in ROWS.values() if row.family == "AP"]
+    for what, rows in (("MazeS4G1", ["MazeS4G1"]), ("adaptive rows", adaptive)):
+        for method in ("GenPlan-M", "BC"):
+            found = [_mean(board, method, rows, seed) for seed in (0, *SEEDS)]
+            solved = [100 * success for success, _ in filter(None, found)]
+            spl = [spl for _, spl in filter(None, found) if spl is not None]
+            if len(solved) > 1:
+                lines.append((f"{method}, {what}", str(len(solved)), _spread(solved, 1), _spread(spl, 3)))
+    head = ("", "trainings", "per cent solved, each", "SPL, each")
+    return f"<h2>Training seeds</h2>{table(head, lines)}" if lines else ""
+
+
+def _mean(board: Board, method: str, rows: Sequence[str], seed: int) -> tuple[float, float | None] | None:
+    """Success and SPL of one training, in the mean over rows; None if one has not been run."""
+    lines = [line for row in rows if (line := board.line(method, row, seed)) and not board.mark(line)]
+    if len(lines) < len(rows):
+        return None
+    scores = [board.score(line) for line in lines]
+    spl = [score.spl for score in scores if score.spl is not None]
+    return fmean(score.success for score in scores), fmean(spl) if len(spl) == len(rows) else None
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    if not values:
+        return "–"
+    spread = f'<br><span class="soft">deviation {stdev(values):.{digits}f}</span>' if len(values) > 1 else ""
+    return ", ".join(f"{value:.{digits}f}" for value in values) + spread
 
 
 def _presets(board: Board) -> str:
