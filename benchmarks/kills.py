@@ -30,14 +30,20 @@ def main() -> None:
     kills = parser.parse_args().kills
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / "data")}
 
-        def command(which: str) -> list[str]:
+        def begin(which: str) -> subprocess.Popen[bytes]:
+            """With demonstrations of its own: their collection is killed too."""
             options = ["--results", f"{which}.jsonl", "--runs", f"runs-{which}"]
-            return [sys.executable, "-m", "genplan", "bench", "run", "tiny", *options]
+            command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", *options]
+            environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / f"data-{which}")}
+            return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+
+        def finish(which: str) -> None:
+            if begin(which).wait():
+                sys.exit(f"the {which} run failed")
 
         began = time.monotonic()
-        subprocess.run(command("calm"), cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        finish("calm")
         whole = time.monotonic() - began
         chance, done, ended, same = random.Random(0), 0, 0, True
 
@@ -46,10 +52,11 @@ def main() -> None:
             found = cells(folder / "calm.jsonl") == cells(folder / "killed.jsonl")
             (folder / "killed.jsonl").unlink()
             shutil.rmtree(folder / "runs-killed")
+            shutil.rmtree(folder / "data-killed")
             return found
 
         while done < kills:
-            process = subprocess.Popen(command("killed"), cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+            process = begin("killed")
             time.sleep(chance.uniform(0, 0.8 * whole))
             if process.poll() is None:
                 process.kill()
@@ -59,7 +66,7 @@ def main() -> None:
                 print(f"kill {done}, with {there} cells there", flush=True)
             else:
                 ended, same = ended + 1, same and compare()
-        subprocess.run(command("killed"), cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        finish("killed")
         ended, same = ended + 1, same and compare()
         told = f"{kills} kills while it was running, on the way to {ended} whole runs"
         print(f"{told}; an undisturbed one takes {whole:.0f} s: cells {'the same' if same else 'DIFFER'}")

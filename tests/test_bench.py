@@ -4,18 +4,22 @@ import json
 import multiprocessing
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from genplan import bench, report
+from genplan import bench, cli, judge, report, runs, tasks
 from genplan.bench import Cell, Results, comparison, work
 from genplan.config import GenPlanConfig, TrainConfig, as_data, from_data
 from genplan.errors import UserError
+from genplan.evaluate import Played
 from genplan.export import shipped
 
 
@@ -31,6 +35,9 @@ def line(cell, success, steps=10, minutes=1.0):
         "planner_seconds": 1.0, "cpu_seconds": 2.0, "plans": 10, "first_seed": 1234, "success": success,
         "steps": [steps] * number, "stalled": [0] * number,
     }  # fmt: skip
+
+
+WHOLE = line(Cell("bot", "MazeS4G1", episodes=1), [1])
 
 
 def test_settings_are_part_of_a_cell(tmp_path):
@@ -50,6 +57,10 @@ def test_how_goals_are_told_is_part_of_the_cells_of_who_is_told():
     assert "telling" not in Cell("DT-noGC", "KeyCorridorS3R3").config()
     assert "telling" not in Cell("BC", "KeyCorridorS3R3").config()
     assert "telling" not in Cell("DT", "MazeS4G1").config()  # there it has always been the same
+    assert "telling" in Cell("untrained:DT", "KeyCorridorS3R3").config()
+    assert "telling" in Cell("mine.py:Mine", "KeyCorridorS3R3").config()  # who knows?
+    assert "telling" not in Cell("pretrained:KeyCorridorS3R3", "KeyCorridorS3R3").config()
+    assert "telling" not in Cell("bot", "KeyCorridorS3R3").config()
 
 
 def test_rows_of_one_training_share_it():
@@ -86,6 +97,34 @@ def test_a_planner_that_learnt_nothing_is_a_control(tmp_path):
         Cell("untrained:Mine", "MazeS4N3G1")
 
 
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (Cell("LEAP-noGC", "SeqS5R2Un", episodes=1), {"curiosity": 0.5, "iterations": 40}),
+        (Cell("LEAP", "MazeS7G1", episodes=1), {"curiosity": 0.0, "iterations": 50}),
+        (Cell("untrained:GenPlan-M", "MazeS4N3G1", episodes=1), {"curiosity": 0.5}),
+        (Cell("BC", "MazeS4G1", episodes=1), {"curiosity": 0.0}),
+    ],
+)
+def test_a_cell_plays_with_its_options(tmp_path, monkeypatch, cell, expected):
+    played = []
+
+    def trained(cell, row, folder, tell):
+        return runs.fresh(tasks.get(row.trained_on).spec, cell.training()[0], 0).eval(), {}
+
+    def rollout(player, task, seeds, **options):
+        played.append((player.config, task.spec.map_shape == player.spec.map_shape, list(seeds), options["execute"]))
+        return Played([], 1.0, 1.0)
+
+    monkeypatch.setattr(work, "_trained", trained)
+    monkeypatch.setattr(work, "rollout_timed", rollout)
+    line = work.run_cell(cell, tmp_path)
+    ((config, fits, seeds, execute),) = played
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert (fits, seeds, execute) == (True, [1234], 1)
+    assert line["told"] == (cell.method == "LEAP")
+
+
 def test_a_broken_last_line_is_dropped_and_others_are_not(tmp_path):
     path = tmp_path / "cells.jsonl"
     cell = Cell("bot", "MazeS4G1", episodes=1)
@@ -105,6 +144,9 @@ def test_a_broken_last_line_is_dropped_and_others_are_not(tmp_path):
         (b"3\n", "line 1 is no benchmark cell .it is no object"),
         (b'{"study": "memory"}\n', "line 1 is no benchmark cell .it has no 'commit'"),
         (b"\xff\xfe\n", "cannot be read"),
+        (json.dumps({**WHOLE, "config": None}).encode() + b"\n", "its 'config' is null"),
+        (json.dumps({**WHOLE, "training": 3}).encode() + b"\n", "its 'training' is 3"),
+        (json.dumps({**WHOLE, "steps": []}).encode() + b"\n", "1, 0, 1. successes, steps and stalled"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -134,6 +176,9 @@ def test_when_time_is_up_trainings_stop_and_nothing_begins(tmp_path, monkeypatch
     began = time.monotonic()
     events = list(bench.run(cells, results, tmp_path / "runs", workers=2, minutes=1 / 60))
     assert time.monotonic() - began < 60
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(UserError, match="expected more than 0"):
+            list(bench.run(cells, results, tmp_path / "runs", minutes=wrong))
     assert [event.cell for event in events if event.kind == "done"] == cells[:1]  # was being judged: finished
     assert len(results.lines) == 1
 
@@ -141,7 +186,7 @@ def test_when_time_is_up_trainings_stop_and_nothing_begins(tmp_path, monkeypatch
 def test_suites_can_be_narrowed_and_extended():
     cells = bench.chosen("main", rows=["DoorsOrder"], methods=["BC", "bot"], planner="mine.py:Mine")
     assert [(cell.method, cell.row) for cell in cells] == [
-        ("bot", "DoorsOrder"), ("BC", "DoorsOrder"), ("mine.py:Mine", "DoorsOrder")]  # fmt: skip
+        ("mine.py:Mine", "DoorsOrder"), ("bot", "DoorsOrder"), ("BC", "DoorsOrder")]  # fmt: skip
     with pytest.raises(UserError, match="no suite 'man'"):
         bench.chosen("man")
     with pytest.raises(UserError, match="no row 'SeqS5R2Un'"):
@@ -203,7 +248,8 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
         results.add(line(Cell("GenPlan-M", "MazeS4G1", demonstrations=number), [1] * 20))
     results.add(line(Cell("GenPlan-M", "MazeS4G1", seed=1), [1] * 18 + [0] * 2))
     results.add(line(Cell("BC", "MazeS4G1"), [0] * 15 + [1] * 5))
-    results.add(line(Cell("mine.py:<Mine>", "MazeS4G1"), [0] * 20))
+    results.add({**line(Cell("mine.py:<Mine>", "MazeS4G1"), [0] * 20), "told": True})
+    results.add({**line(Cell("BC", "MazeS4G2"), [0] * 20), "config": {}})  # of a kind that there is no more
     results.add(line(Cell("bot", "MazeS4G1", episodes=4), [0] * 4, steps=5))  # a short look: does not count
     results.add(line(Cell("GenPlan-U", "MazeS4G1", preset="paper"), [1] * 10 + [0] * 10))
     results.add({**line(Cell("DT", "MazeS4G1"), [0] * 20), "config_hash": "of other settings"})
@@ -211,7 +257,7 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
     results.add({**line(Cell("bot", "MazeS4G1"), [1] * 20, steps=5), "method": "pretrained:Gone"})
     text = report.benchmark_page(results.path, tmp_path / "page.html").read_text()
     for wanted in ("<b>100.0</b>", "<i>62</i>", "+75.0 ▲", "GenPlan-M, MazeS4G1</th><td>2</td><td>100.0, 90.0<br>",
-                   "ahead of BC", "mine.py:&lt;Mine&gt;", "<i>52.4</i>",
+                   "ahead of BC", "mine.py:&lt;Mine&gt; ◆", "<i>52.4</i>",
                    "demonstrations</figcaption>", "Not run yet", "<li>bot: MazeS4G1, DoorsOrder, ", "50.0<br>",
                    "0.0 †", "other settings than this version", "<li>DT ◆: MazeS4G1, ", "20 episodes", "shipped",
                    "MazeS4G1, seed 1234: solved in", "MazeS4G1, seed 1253: ", "pretrained:Gone",
@@ -219,6 +265,14 @@ def test_the_page_shows_what_there_is_and_names_what_is_not(tmp_path):
         assert wanted in text
     assert "ahead of DT" not in text  # of other settings: shown, not compared
     assert "http" not in text.replace("http-equiv", "")
+    tables = runpy.run_path(str(Path(__file__).parent.parent / "tools" / "results.py"))
+    compared = tables["compared"](results)
+    assert "| row | GenPlan-M | BC | shipped | mine.py:&lt;Mine&gt; ◆ | pretrained:Gone |" in compared
+    assert "| MazeS4G1 | 100.0 0.500 | 25.0 0.125 | 95.0 0.475 | 0.0 0.000 |" in compared
+    fewer = tables["fewer"](results)
+    assert "| | 30 | 100 | 1000 |" in fewer
+    assert "| MazeS4G1, GenPlan-M | 100.0 0.500 | 100.0 0.500 | 100.0 0.500 |" in fewer
+    assert "| MazeS4G1, BC |  |  | 25.0 0.125 |" in fewer
     with pytest.raises(UserError, match="bench run main"):
         report.benchmark_page(tmp_path / "none.jsonl", tmp_path / "page.html")
 
@@ -227,10 +281,10 @@ OWN = """
 import torch
 from genplan.types import Plan
 
-class Forward:
+class Mine:
     needs_oracle = False
     def start(self, observations, oracle=None): return None
-    def plan(self, observations, memory, rng, rows, oracle=None): return Plan(torch.full((len(rows), 1), 2)), memory
+    def plan(self, observations, memory, rng, rows, oracle=None): return (Plan(torch.full((len(rows), 1), 2)), memory)
     def observe(self, memory, actions, observations, rows): return memory
 """
 
@@ -243,8 +297,21 @@ class Forward:
         ("class Mine:\n    def start(self): ...\n    plan = observe = start", "has no needs_oracle"),
         (
             "class Mine:\n    needs_oracle = False\n    start = plan = observe = lambda *x: 1 / 0",
-            "ZeroDivision.*line 3",
+            "ZeroDivision.*mine.py, line 3",
         ),
+        (
+            OWN.replace("return None", "return torch.nn.Linear(2, 3)(torch.zeros(1))"),
+            "mine.py, line 7",  # not somewhere in torch
+        ),
+        (
+            OWN.replace("(Plan(torch.full((len(rows), 1), 2)), memory)", "Plan(torch.full((len(rows), 1), 2))"),
+            "returned Plan, expected a pair",
+        ),
+        (OWN.replace("1), 2)", "1), 2.0)"), "actions of torch.float32, expected a tensor of whole numbers"),
+        (OWN.replace("(len(rows), 1)", "(len(rows),)"), r"shape \(1,\), expected \(1, H\)"),
+        (OWN.replace("(len(rows), 1)", "(len(rows), 0)"), r"shape \(1, 0\), expected \(1, H\)"),
+        (OWN.replace("(len(rows), 1)", "(2, 1)"), r"shape \(2, 1\), expected \(1, H\)"),
+        (OWN.replace("1), 2)", "1), 6)"), "actions from 6 to 6, expected 0 to 5"),
     ],
 )
 def test_what_is_wrong_with_ones_own_planner_is_said(tmp_path, code, message):
@@ -260,13 +327,29 @@ def test_what_is_wrong_with_ones_own_planner_is_said(tmp_path, code, message):
         kind, reason = here.recv()
     assert kind == "failed"
     assert re.search(message, reason)
+    with pytest.raises(UserError, match=message):  # as `genplan eval` says it
+        judge.judge(Console(quiet=True), cell.method, "MazeS4N3G1", [1234], {}, 0.0, "walk:uniform", None)
+
+
+def test_what_stands_beside_ones_own_planner_can_be_imported(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "stride.py").write_text("LENGTH = 3\n")
+    path = tmp_path / "mine.py"
+    path.write_text(
+        OWN.replace("1), 2)", "LENGTH), 2)").replace("import torch", "import torch\nfrom stride import LENGTH")
+    )
+    found = work.run_cell(Cell(f"{path}:Mine", "MazeS4N3G1", episodes=1), tmp_path)
+    assert found["plans"] == -(-found["steps"][0] // 3)  # three at a time
+    assert found["told"] is False
 
 
 def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     """The command line: killed once on the way, the suite ends whole, with a planner of one's own in it."""
-    (tmp_path / "mine.py").write_text(OWN)
-    environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path / "data")}
-    command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", "--planner", "mine.py:Forward",
+    environment = {**os.environ, "MINARI_DATASETS_PATH": "data"}
+    for name in ("mine.py", "calm/mine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(OWN)
+    command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", "--planner", "mine.py:Mine",
                "--methods", "bot", "BC", "GenPlan-M", "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     while first.poll() is None and not (tmp_path / "cells.jsonl").exists():
@@ -278,10 +361,39 @@ def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     assert "GenPlan-M · MazeS4N3G1 · 10 demonstrations, " in done.stdout
     assert "% solved" in done.stdout
     lines = [json.loads(text) for text in (tmp_path / "cells.jsonl").read_text().splitlines()]
-    assert sorted(one["method"] for one in lines) == ["BC", "GenPlan-M", "bot", "mine.py:Forward"]
+    assert sorted(one["method"] for one in lines) == ["BC", "GenPlan-M", "bot", "mine.py:Mine"]
     assert all(len(one["success"]) == 4 for one in lines)
+    subprocess.run(command, cwd=tmp_path / "calm", env=environment, check=True, capture_output=True)
+    undisturbed = [json.loads(text) for text in (tmp_path / "calm" / "cells.jsonl").read_text().splitlines()]
+    outcomes = [{one["config_hash"]: (one["success"], one["steps"]) for one in found} for found in (lines, undisturbed)]
+    assert outcomes[0] == outcomes[1]
     again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "4 cells, 4 of them in cells.jsonl" in again.stdout
     page = [sys.executable, "-m", "genplan", "report", "--results", "cells.jsonl", "--out", "page.html"]
     subprocess.run(page, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    assert "mine.py:Forward" in (tmp_path / "page.html").read_text()
+    assert "mine.py:Mine" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "run", "tiny", "--planner", "none.py:Mine"], "there is no file 'none.py'"),
+        (["bench", "run", "tiny", "--results", "file/cells.jsonl"], "'file' cannot be used"),
+        (
+            ["bench", "run", "tiny", "--results", "cells.jsonl", "--runs", "file/runs"],
+            "'file/runs' cannot be used .Not a directory",
+        ),
+        (["report", "--results", "cells.jsonl", "--out", "folder"], "'folder' cannot be used .Is a directory"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(tmp_path, monkeypatch, capsys, arguments, message):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    Results(tmp_path / "cells.jsonl").add(WHOLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["genplan", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["cells.jsonl", "file", "folder"]

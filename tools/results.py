@@ -14,7 +14,7 @@ from typing import Any
 
 import genplan
 from genplan import film
-from genplan.bench import Cell, Results
+from genplan.bench import Cell, Results, suites
 from genplan.bench.board import Board
 from genplan.bench.comparison import score
 from genplan.evaluate import Score
@@ -69,6 +69,12 @@ Every method with the same demonstrations, encoder, memory and training budget, 
 were measured with other settings than today's, or not at all, are empty; a mean is over all rows that have a figure of
 GenPlan-M, and is empty where a method lacks one of them. Intervals, paired differences and the paper's numbers are on
 the page `results/report.html` (`genplan report`).
+"""
+FEWER = """
+## Fewer demonstrations
+
+The same budget of training, on fewer demonstrations: success in per cent, and SPL, on the 250 test seeds (`genplan
+bench run demonstrations`).
 """
 STUDIES = {
     "memory": """
@@ -158,7 +164,9 @@ def compared(results: Results) -> str:
     for families in (("TP", "IC"), ("AP",)):
         rows = [row for row in ROWS.values() if row.family in families and _fresh(board, "GenPlan-M", row)]
         methods = [method for method in board.methods(rows) if any(_fresh(board, method, row) for row in rows)]
-        text += f"\n| row | {' | '.join(shown_name(method) for method in methods)} |\n|---|{'---|' * len(methods)}\n"
+        text += (
+            f"\n| row | {' | '.join(shown_name(board, method) for method in methods)} |\n|---|{'---|' * len(methods)}\n"
+        )
         found = {method: [_fresh(board, method, row) for row in rows] for method in methods}
         for place, row in enumerate(rows):
             text += f"| {row.name} | {' | '.join(_pair([found[method][place]]) for method in methods)} |\n"
@@ -166,8 +174,21 @@ def compared(results: Results) -> str:
     return text
 
 
-def _fresh(board: Board, method: str, row: Row) -> Score | None:
-    line = board.line(method, row.name)
+def fewer(results: Results) -> str:
+    """Success against the number of demonstrations, as far as it was measured."""
+    board, text = Board(results), ""
+    cells = [
+        cell for cell in suites()["demonstrations"] if _fresh(board, cell.method, ROWS[cell.row], cell.demonstrations)
+    ]
+    numbers = sorted({cell.demonstrations for cell in cells})
+    for row, method in dict.fromkeys((cell.row, cell.method) for cell in cells):
+        found = [_fresh(board, method, ROWS[row], number) for number in numbers]
+        text += f"| {row}, {method} | {' | '.join(_pair([score]) for score in found)} |\n"
+    return text and f"{FEWER}\n| | {' | '.join(map(str, numbers))} |\n|---|{'---|' * len(numbers)}\n{text}"
+
+
+def _fresh(board: Board, method: str, row: Row, demonstrations: int = 1000) -> Score | None:
+    line = board.line(method, row.name, demonstrations=demonstrations)
     return None if line is None or board.mark(line) else board.score(line)
 
 
@@ -220,7 +241,8 @@ def main() -> None:
             f"| {untrained} | {found['bot']['mean_steps']:.1f} |\n"
         )
         pictures.append(still(row.name, row.name))
-    text += together(cards) + adaptive(results) + compared(results) + study("memory") + study("subgoals")
+    text += together(cards) + adaptive(results) + compared(results) + fewer(results)
+    text += study("memory") + study("subgoals")
     (DOCS / "results.md").write_text(text + "\n## An episode of each\n\n" + "\n".join(pictures))
     print(f"{DOCS / 'results.md'}: {len(pictures)} rows")
 

@@ -35,12 +35,17 @@ class CheckpointError(UserError):
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The file is there whole, or as it was before; also after a crash of the machine."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names no file by itself
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

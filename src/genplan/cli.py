@@ -25,6 +25,8 @@ from genplan.config import (
     settings,
 )
 
+RESULTS = Path("results/cells.jsonl")
+
 
 def toy() -> int:
     """Learn a problem with a known answer in seconds, with both noise sources, and judge the samples."""
@@ -337,7 +339,7 @@ def bench_run(
     rows: tuple[str, ...] = (),
     methods: tuple[str, ...] = (),
     planner: str | None = None,
-    results: Path = Path("results/cells.jsonl"),
+    results: Path = RESULTS,
     runs: Path = Path("runs/bench"),
 ) -> int:
     """Fill the cells of a benchmark that are missing; stop at any time, the same command goes on.
@@ -356,11 +358,16 @@ def bench_run(
     from rich.markup import escape
 
     from genplan import bench
+    from genplan import tasks as worlds
+    from genplan.planners import names
     from genplan.show import bench_progress
+    from genplan.tasks.table import ROWS
 
     console = Console()
     cells = bench.chosen(suite, rows, methods, planner)
     table = bench.Results(results)
+    if planner is not None and cells:  # what is wrong with it is told before hours of other cells
+        names.resolve(planner, worlds.get(ROWS[cells[0].row].world))
     missing = [cell for cell in cells if table.find(cell) is None]
     console.print(f"{suite}: {len(cells)} cells, {len(cells) - len(missing)} of them in {results}")
     failed = []
@@ -370,13 +377,14 @@ def bench_run(
             if event.kind == "failed":
                 failed.append(f"{event.cell.name}: {event.about}")
     left = sum(table.find(cell) is None for cell in cells)
-    console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; see them with: genplan report")
+    place = "" if results == RESULTS else f" --results {results}"
+    console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; see them with: genplan report{place}")
     for reason in failed:
         console.print(f"[red]failed[/] {escape(reason)}")
     return 1 if failed else 0
 
 
-def report(results: Path = Path("results/cells.jsonl"), out: Path = Path("results/report.html")) -> int:
+def report(results: Path = RESULTS, out: Path = Path("results/report.html")) -> int:
     """One page of all benchmark results that there are, beside the paper's numbers.
 
     Args:
@@ -474,5 +482,12 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:  # `genplan … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(
+            f"genplan: '{error.filename}' cannot be used ({error.strerror}); mend it or choose another", file=sys.stderr
+        )
         sys.exit(1)
     sys.exit(code)

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import torch
 
+from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.tasks.batch import EnvBatch
 from genplan.tasks.task import Task
@@ -52,9 +53,10 @@ def rollout(
         needy = torch.tensor([row for row in running.tolist() if not queue[row]], dtype=torch.int64)
         if len(needy):
             rng = Rng.of(seed, episodes[needy], plans[needy])
-            plan, memory = planner.plan(batch.observations(needy), memory, rng, needy, oracle)
+            found = planner.plan(batch.observations(needy), memory, rng, needy, oracle)
+            planned, memory = _checked(found, len(needy), task.spec.num_actions)
             plans[needy] += 1
-            for row, actions in zip(needy.tolist(), plan.actions[:, :execute].tolist(), strict=True):
+            for row, actions in zip(needy.tolist(), planned[:, :execute].tolist(), strict=True):
                 queue[row] = actions
         actions = torch.tensor([queue[row].pop(0) for row in running.tolist()])
         outcome = batch.step(running, actions)
@@ -81,6 +83,23 @@ def rollout(
         )
         for row in range(size)
     ]
+
+
+def _checked(found: Any, rows: int, num_actions: int) -> tuple[torch.Tensor, Any]:
+    """The actions [rows, H] and the memory that `plan` returned; planners of one's own make mistakes."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(f"plan() returned {type(found).__name__}, expected a pair: a Plan, and the memory")
+    actions = getattr(found[0], "actions", None)
+    if not isinstance(actions, torch.Tensor) or actions.is_floating_point():
+        kind = actions.dtype if isinstance(actions, torch.Tensor) else type(actions).__name__
+        raise UserError(f"plan() returned actions of {kind}, expected a tensor of whole numbers")
+    if actions.ndim != 2 or len(actions) != rows or not actions.shape[1]:
+        expected = f"({rows}, H): one line per row that was asked for, of at least one action"
+        raise UserError(f"plan() returned actions of shape {tuple(actions.shape)}, expected {expected}")
+    low, high = int(actions.min()), int(actions.max())
+    if low < 0 or high >= num_actions:
+        raise UserError(f"plan() returned actions from {low} to {high}, expected 0 to {num_actions - 1}")
+    return actions, found[1]
 
 
 def wilson(successes: int, number: int, z: float = 1.959964) -> tuple[float, float]:

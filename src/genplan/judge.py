@@ -18,7 +18,7 @@ from genplan import runs, tasks
 from genplan.checkpoint import write_json
 from genplan.errors import UserError
 from genplan.evaluate import Evaluation, evaluate
-from genplan.planners.names import resolve
+from genplan.planners.names import mistakes_told, resolve
 from genplan.show import progress
 from genplan.tasks.noise import SlipperyActions
 from genplan.tasks.task import Task
@@ -37,7 +37,7 @@ def judge(
     untrained: bool = False,
 ) -> Evaluation:
     if not seeds:
-        raise UserError("episodes is 0, expected at least 1")
+        raise UserError("no episodes are named, expected at least 1")
     planner, config, task = find(name, task_name, options)
     if untrained:
         if not config:
@@ -50,7 +50,8 @@ def judge(
     walk = resolve(walk_name, task, trained_on)
     execute = config.get("planner", options).get("execute")
     wrap = partial(SlipperyActions, probability=slip) if slip else None
-    with progress(console, f"{name} on {task.name}", len(seeds) * (3 if task.expert else 2), "episodes") as tick:
+    total = len(seeds) * (3 if task.expert else 2)
+    with mistakes_told(name), progress(console, f"{name} on {task.name}", total, "episodes") as tick:
         found = evaluate(planner, task, seeds, walk=walk, execute=execute, wrap=wrap, tick=tick)
     console.print(table(name, task, seeds, found))
     if path is not None:

@@ -109,6 +109,20 @@ def test_a_decision_transformer_cannot_see_the_future():
             assert not torch.allclose(after[:, later + 1], before[:, later + 1])
 
 
+def test_the_entropy_bound_of_leap_moves_its_multiplier():
+    """LEAP⊕H is pulled towards more entropy than it has; without the bound nothing is."""
+    totals = []
+    for bound in (5.0, 0.0):  # no distribution over four tokens has five nats
+        torch.manual_seed(0)
+        planner = PLANNERS[LEAPConfig](SPEC, LEAPConfig(horizon=2, goals=False, entropy_bound=bound, **SMALL)).train()
+        batch = Windows(SPEC, recollections(), 2, 1).draw(32, Rng.of(0))
+        planner.loss(batch, Rng.of(1))
+        totals.append(planner.loss(batch, Rng.of(1)))
+        assert (planner.bound.multiplier > 0) == (bound > 0)
+    assert totals[0].total < totals[1].total  # entropy is rewarded
+    assert totals[0].metrics["loss/actions"] == totals[1].metrics["loss/actions"]
+
+
 def test_leap_at_temperature_zero_never_raises_the_energy():
     generator = torch.Generator().manual_seed(0)
     couplings = torch.randn(8, 6, 4, 6, 4, generator=generator)  # of an action here with another there

@@ -9,11 +9,12 @@ from genplan.bench.cell import Cell
 from genplan.bench.comparison import efficiencies, score
 from genplan.bench.results import Results
 from genplan.bench.suites import CONTROLS
+from genplan.config import METHODS
 from genplan.errors import UserError
 from genplan.evaluate import Score
 from genplan.tasks.table import ROWS, Row
 
-ORDER = ("GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H", "pretrained")
+ORDER = (*METHODS, "pretrained")
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -26,6 +27,9 @@ class Board:
         by_worth = sorted(results.lines, key=lambda line: (len(line["success"]), _of_today(line)))
         self.newest = {self._key(line): line for line in by_worth}
         self.old = {key for key, line in self.newest.items() if not _of_today(line)}
+        # Whom the simulator tells where the goals are; lines of one's own planners say so themselves.
+        self.told = {name for name, settings in METHODS.items() if getattr(settings, "goals", False)}
+        self.told |= {line["method"] for line in results.lines if line.get("told") and line["method"] not in CONTROLS}
 
     @staticmethod
     def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -87,5 +91,5 @@ def _of_today(line: Mapping[str, Any]) -> bool:
         cell = Cell(**line["config"]["cell"])
         gone = "content" in line["config"] and cell.content() is None  # somebody's own planner, out of sight
         return gone or bool(cell.config_hash == line["config_hash"])
-    except (TypeError, UserError):  # a kind of cell that there is no more
+    except (TypeError, KeyError, UserError):  # a kind of cell that there is no more
         return False

@@ -113,27 +113,31 @@ class Cell:
     def config(self) -> dict[str, Any]:
         """All that decides what comes out."""
         about: dict[str, Any] = {"cell": dataclasses.asdict(self)}
-        if self.is_trained:
-            planner, training = self.training()
-            about |= {
-                "planner": as_data(planner),
-                "training": as_data(training),
-                "options": self.options(),
-            }
-            if getattr(planner, "goals", False) and self.row in TELLING:
-                about["telling"] = TELLING[self.row]
-        elif self.is_untrained:
-            about |= {"planner": as_data(self.learnt.training()[0]), "options": self.learnt.options()}
-        elif content := self.content():
-            about["content"] = content
+        if self.is_trained or self.is_untrained:
+            planner, training = self.learnt.training()
+            about |= {"planner": as_data(planner), "options": self.learnt.options()}
+            if self.is_trained:
+                about["training"] = as_data(training)
+            may_be_told = getattr(planner, "goals", False)
+        else:
+            if content := self.content():
+                about["content"] = content
+            may_be_told = ".py:" in self.method or getattr(self._found(), "goals", False)
+        if may_be_told and self.row in TELLING:
+            about["telling"] = TELLING[self.row]
         return about
+
+    def _found(self) -> PlannerConfig | None:
+        """The settings of a trained planner that is judged as it is."""
+        if self.method.startswith("pretrained:") or (Path(self.method) / "config.json").is_file():
+            return runs.settings_of(checkpoint.read_config(runs.locate(self.method)))
+        return None
 
     def content(self) -> str | None:
         """A digest of the code, or of weights and settings, of a planner judged as it is; None where there is none."""
-        if self.method.startswith("pretrained:") or Path(self.method).is_dir():
-            folder = runs.locate(self.method)
-            used = as_data(runs.settings_of(checkpoint.read_config(folder)))
-            found = (folder / "model.safetensors").read_bytes() + json.dumps(used, sort_keys=True).encode()
+        if (planner := self._found()) is not None:
+            used = json.dumps(as_data(planner), sort_keys=True)
+            found = (runs.locate(self.method) / "model.safetensors").read_bytes() + used.encode()
         elif (path := Path(self.method.rpartition(":")[0])).is_file():
             found = path.read_bytes()
         else:

@@ -40,12 +40,14 @@ def run(
     """
     if workers < 1:
         raise UserError(f"workers is {workers}, expected at least 1")
-    folder.mkdir(parents=True, exist_ok=True)
+    if minutes is not None and not minutes > 0:
+        raise UserError(f"minutes is {minutes}, expected more than 0; leave it out to run to the end")
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     busy: dict[Connection, tuple[Cell, Any]] = {}
     shares: dict[Cell, float] = {}
     with only_one(results.path.with_name(f".{results.path.name}.lock"), f"{results.path} is being filled"):
+        folder.mkdir(parents=True, exist_ok=True)
         results.mend()
         missing = [cell for cell in dict.fromkeys(cells) if results.find(cell) is None]
         try:

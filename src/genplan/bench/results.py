@@ -15,6 +15,7 @@ KEYS = {  # of a line
     "method", "row", "seed", "demonstrations", "preset", "config_hash", "config", "commit", "when", "training",
     "seconds", "planner_seconds", "plans", "first_seed", "success", "steps", "stalled",
 }  # fmt: skip
+KINDS = {"config": dict, "training": dict, "success": list, "steps": list, "stalled": list}
 
 
 class Results:
@@ -41,10 +42,9 @@ class Results:
             found = json.loads(line)
         except ValueError as error:
             raise UserError(f"{self.path}, line {number} is not JSON ({error}); mend or remove it") from error
-        if not isinstance(found, dict) or (missing := sorted(KEYS - set(found))):
-            what = "it is no object" if not isinstance(found, dict) else f"it has no '{missing[0]}'"
+        if (what := _wrong(found)) is not None:
             raise UserError(f"{self.path}, line {number} is no benchmark cell ({what}); mend or remove it")
-        return found
+        return dict(found)
 
     def mend(self) -> None:
         """Read again, and drop a broken end. Only for who holds the lock: nobody else may be writing."""
@@ -64,3 +64,15 @@ class Results:
             os.fsync(file.fileno())
         self.lines.append(line)
         self._known[line["config_hash"]] = line
+
+
+def _wrong(found: Any) -> str | None:
+    """What keeps it from being the line of a cell."""
+    if not isinstance(found, dict):
+        return "it is no object"
+    if missing := sorted(KEYS - set(found)):
+        return f"it has no '{missing[0]}'"
+    if other := [name for name, kind in KINDS.items() if not isinstance(found[name], kind)]:
+        return f"its '{other[0]}' is {json.dumps(found[other[0]])[:40]}"
+    lengths = [len(found[name]) for name in ("success", "steps", "stalled")]
+    return None if min(lengths) == max(lengths) > 0 else f"it has {lengths} successes, steps and stalled steps"

@@ -58,7 +58,7 @@ def suites() -> dict[str, list[Cell]]:
 
 
 def chosen(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), planner: str | None = None) -> list[Cell]:
-    """The cells of a suite, or some of them; with a planner by name on the same rows, if one is given."""
+    """The cells of a suite, or some of them; first a planner by name on the same rows, if one is given."""
     known = suites()
     if suite not in known:
         raise UserError(f"there is no suite '{suite}'; known are {', '.join(known)}")
@@ -69,5 +69,5 @@ def chosen(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), pl
     cells = [c for c in cells if (not rows or c.row in rows) and (not methods or c.method in methods)]
     if planner is not None:
         there = {cell.row: cell.episodes for cell in cells}
-        cells += [Cell(planner, row, episodes=episodes) for row, episodes in there.items()]
+        cells = [*(Cell(planner, row, episodes=episodes) for row, episodes in there.items()), *cells]
     return cells

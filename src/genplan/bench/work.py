@@ -14,7 +14,7 @@ from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
 from genplan.evaluate import rollout_timed
 from genplan.planners.learned import Learned
-from genplan.planners.names import described, resolve
+from genplan.planners.names import mistakes_told, resolve
 from genplan.tasks.table import ROWS, TEST_SEEDS, Row
 from genplan.types import Planner
 from genplan.workers import only_one, serve
@@ -27,12 +27,8 @@ def work(cell: Cell, folder: Path, told: Connection, parent: int) -> None:
     serve(parent)
     try:
         told.send(("done", run_cell(cell, folder, lambda share: told.send(("share", share)))))
-    except UserError as error:
+    except (UserError, OSError) as error:
         told.send(("failed", str(error)))
-    except Exception as error:
-        if ".py:" not in cell.method:
-            raise
-        told.send(("failed", described(error)))  # somebody's own planner
 
 
 def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
@@ -43,6 +39,7 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
     player: Planner
     if cell.is_trained:
         planner, trained = _trained(cell, row, folder, tell)
+        tell(TRAINING)  # also where it was trained before
         player = planner.with_options(**cell.options()).on(task.spec)
     elif cell.is_untrained:
         fresh = runs.fresh(tasks.get(row.trained_on).spec, cell.learnt.training()[0], cell.seed).eval()
@@ -59,7 +56,8 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
         begun = TRAINING if cell.is_trained else 0.0
         tell(begun + (1 - begun) * ended / len(seeds))
 
-    played = rollout_timed(player, task, seeds, execute=execute, tick=tick)
+    with mistakes_told(cell.method):
+        played = rollout_timed(player, task, seeds, execute=execute, tick=tick)
     results = played.results
     return {
         "method": cell.method,
@@ -72,6 +70,7 @@ def run_cell(cell: Cell, folder: Path, tell: Callable[[float], None] = lambda sh
         "commit": commit,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         "training": trained,
+        "told": player.needs_oracle,
         "seconds": round(played.seconds, 2),
         "planner_seconds": round(played.planner_seconds, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),

@@ -85,7 +85,8 @@ def fits(dataset: Dataset, task: Task) -> str | None:
 def datasets_root() -> Path:
     """Where Minari keeps its datasets: MINARI_DATASETS_PATH, or its default."""
     named = os.environ.get("MINARI_DATASETS_PATH")
-    return Path(named) if named else Path.home() / ".minari" / "datasets"
+    # Absolute, for Minari loses its way from a relative one.
+    return Path(named).absolute() if named else Path.home() / ".minari" / "datasets"
 
 
 def exists(name: str) -> bool:

@@ -9,9 +9,11 @@ file.py:Class                your own: a class (or function) that is called with
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,8 @@ def _own(name: str) -> Planner:
         try:
             found = found()
         except Exception as error:
-            raise UserError(f"'{name}' cannot be called without arguments: {described(error)}") from error
+            reason = _described(error, _file(name))
+            raise UserError(f"'{name}' cannot be called without arguments: {reason}") from error
     for method in ("start", "plan", "observe"):
         if not callable(getattr(found, method, None)):
             raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
@@ -56,11 +59,26 @@ def _own(name: str) -> Planner:
     return planner
 
 
-def described(error: Exception) -> str:
-    """What went wrong in somebody's own file, and where."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (place.filename, place.lineno)
-    return f"{type(error).__name__}: {error} ({file}, line {line})"
+@contextlib.contextmanager
+def mistakes_told(name: str) -> Iterator[None]:
+    """What goes wrong while somebody's own planner is used is told as such, with its place in their file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if ".py:" not in name:
+            raise
+        raise UserError(f"'{name}' failed: {_described(error, _file(name))}") from error
+
+
+def _described(error: Exception, path: Path) -> str:
+    """What went wrong in somebody's own file, and where: the last place in that file, if it was there at all."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error} ({error.filename}, line {error.lineno})"
+    places = traceback.extract_tb(error.__traceback__)
+    place = next((place for place in reversed(places) if Path(place.filename).resolve() == path.resolve()), places[-1])
+    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
 
 
 def _expert(task: Task) -> Planner:
@@ -73,10 +91,13 @@ def _grammar() -> str:
     return "\n".join((__doc__ or "").strip().splitlines()[2:])  # without the title
 
 
+def _file(name: str) -> Path:
+    return Path(name.rpartition(":")[0])
+
+
 def load_object(name: str) -> Any:
     """What `file.py:Name` names. This runs the file: only ever one that the user named."""
-    path_name, _, attribute = name.rpartition(":")
-    path = Path(path_name)
+    path, attribute = _file(name), name.rpartition(":")[2]
     if not path.is_file():
         raise UserError(f"there is no file '{path}' (from '{name}'); expected path/to/file.py:Name")
     module_name = f"genplan_user_{path.stem}"
@@ -85,10 +106,12 @@ def load_object(name: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickling to workers look it up
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # what stands beside it can be imported, as by a script
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UserError(f"'{path}' cannot be run: {described(error)}") from error
+        raise UserError(f"'{path}' cannot be run: {_described(error, path)}") from error
     if not hasattr(module, attribute):
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")

@@ -15,13 +15,12 @@ from genplan.page import table
 from genplan.tasks.table import TEST_SEEDS, WALKS, Row
 
 SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
-TOLD = ("DT", "LEAP")  # the simulator tells them where the goals are
 EPISODES = len(TEST_SEEDS)
 ONCE = "Each method was trained once: what another training would change is not in this."
 
 
-def shown_name(method: str) -> str:
-    return escape(SHOWN.get(method, method)) + (" ◆" if method in TOLD else "")
+def shown_name(board: Board, method: str) -> str:
+    return escape(SHOWN.get(method, method)) + (" ◆" if method in board.told else "")
 
 
 def success(board: Board, rows: Sequence[Row]) -> str:
@@ -42,7 +41,7 @@ def success(board: Board, rows: Sequence[Row]) -> str:
             line = board.line(control, row.name)
             cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}{board.mark(line)}")
         lines.append((escape(row.name), *cells))
-    return table(("", *(shown_name(method) for method in methods), "walk", "untrained", "bot"), lines)
+    return table(("", *(shown_name(board, method) for method in methods), "walk", "untrained", "bot"), lines)
 
 
 def success_cell(board: Board, line: Mapping[str, Any] | None, best: float = math.inf) -> str:
@@ -72,7 +71,7 @@ def means(board: Board, rows: Sequence[Row]) -> str:
         scores = [board.score(other) for _, other in pairs]
         ahead, further = _success_ahead(pairs), _efficiency_ahead(board, pairs)
         lines.append((
-            shown_name(method),
+            shown_name(board, method),
             str(len(pairs)),
             f"{100 * fmean(found.success for found in scores):.1f}",
             "" if method == "GenPlan-M" else _points(ahead, chance(*pairs) <= 0.05),
@@ -80,9 +79,11 @@ def means(board: Board, rows: Sequence[Row]) -> str:
             "" if method == "GenPlan-M" or further is None else _parts(further),
         ))  # fmt: skip
         if method not in ("GenPlan-M", "pretrained"):  # the latter has a budget of its own
-            standing["success"].setdefault(_standing(ahead, chance(*pairs) <= 0.05), []).append(shown_name(method))
+            standing["success"].setdefault(_standing(ahead, chance(*pairs) <= 0.05), []).append(
+                shown_name(board, method)
+            )
             if further is not None:
-                standing["SPL"].setdefault(_standing(further, further.is_clear), []).append(shown_name(method))
+                standing["SPL"].setdefault(_standing(further, further.is_clear), []).append(shown_name(board, method))
     if not lines:
         return ""
     head = ("", "rows", "mean success", "GenPlan-M ahead by", "mean SPL", "GenPlan-M ahead by")
@@ -123,7 +124,7 @@ def differences(board: Board, rows: Sequence[Row]) -> str:
         return ""
     return (
         "<h3>GenPlan-M ahead by, on equal seeds</h3>"
-        f"{table(('', *(shown_name(method) for method in methods)), lines)}"
+        f"{table(('', *(shown_name(board, method) for method in methods)), lines)}"
         '<p class="soft">Points of success, and SPL, with 95 % intervals of the paired differences; ▲ GenPlan-M is '
         "ahead, ▼ it is behind, where chance in the drawing of seeds would do so less than once in twenty times "
         "(success: McNemar’s exact test, over several rows with what a seed does in all of them exchanged together; "
