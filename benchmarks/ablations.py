@@ -62,6 +62,7 @@ OWN_TRIALS: dict[str, dict[str, Any]] = {
     "GenPlan-M, and near steps counting more, the last step read": {},
     "LEAP, and near steps counting more, the last step read": {"context": 1},
     "LEAP, and near steps counting more, alone": {"context": 0},
+    "LEAP, one action masked where not all are": {"context": 1, "single_share": 1.0},
 }
 TUNING: dict[str, dict[str, Any]] = {
     f"{method}, {name}": {"method": method, **before, **options}

@@ -117,6 +117,9 @@ class LEAPConfig(PlannerConfig):
 
     goals: bool = True  # told by the simulator
     noise_share: float = 0.5  # of training windows wholly masked, as every plan starts
+    single_share: float = field(
+        default=0.0, metadata=OFF
+    )  # of the others: those with one action masked, as in its paper
     nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
     entropy_bound: float = 0.0
     iterations: int = 10
@@ -126,6 +129,8 @@ class LEAPConfig(PlannerConfig):
         super().__post_init__()
         if not 0 <= self.noise_share < 1:
             raise UserError(f"noise_share is {self.noise_share}, expected 0 to below 1")
+        if not 0 <= self.single_share <= 1:
+            raise UserError(f"single_share is {self.single_share}, expected 0 to 1")
         if self.entropy_bound and not self.noise_share:
             raise UserError("noise_share is 0, expected more: the entropy bound is held in windows wholly masked")
         _check_nearness(self.nearness)

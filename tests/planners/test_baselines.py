@@ -68,6 +68,7 @@ def last_action(planner):
         (DTConfig(context=2, goals=False, temperature=0, **SMALL), True),
         (LEAPConfig(horizon=2, context=2, goals=False, temperature=0, **SMALL), True),
         (LEAPConfig(horizon=2, context=0, trail=True, goals=False, temperature=0, **SMALL), True),
+        (LEAPConfig(horizon=2, context=2, goals=False, temperature=0, single_share=1.0, **SMALL), True),
     ],
 )
 def test_each_learns_a_tiny_task_and_memory_matters_where_it_must(config, memory):

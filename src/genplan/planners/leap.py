@@ -12,7 +12,8 @@ Details, and where it differs from its paper
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
 - Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of
   the windows wholly), and the loss is their cross-entropy, in which near actions count more
-  (`nearness`), as in GenPlan. The original masks one action at a time and sums over all.
+  (`nearness`), as in GenPlan. The original masks one action at a time and sums over all; that is here too
+  (`single_share`), and worse (docs/log.md).
 - Ten actions are planned in all rows, as by GenPlan here (the GenPlan paper: up to 30), with that paper's iterations of
   each row.
 - Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
@@ -100,14 +101,16 @@ class Leap(Learned):
         wholly = rows.fold("wholly").uniform() < self.config.noise_share
         share = torch.where(wholly, 1.0, rows.fold("share").uniform())[:, None]
         u = rows.fold("masked").uniform(actions.shape[1:])
-        masked = (u <= share) | (u == u.amin(-1, keepdim=True))
+        single = (~wholly & (rows.fold("single").uniform() < self.config.single_share))[:, None]
+        masked = (u == u.amin(-1, keepdim=True)) | ((u <= share) & ~single)
         context = self.encoder(batch.map, batch.mission, number)
         goals = batch.x_1["goals"][:, 0] if self.config.goals else None
         past = self.tried_in_vain(batch, rows)
         network = self.network(context, batch.features, past, size // number, batch.x_1["states"][:, 0], goals)
         logits = network(torch.where(masked, self.mask, actions))
         ahead = torch.arange(1, actions.shape[1] + 1, device=actions.device)
-        weight = near(self.config.nearness, ahead).expand_as(actions)[masked]
+        # One of them stands for all: the original sums over each being masked in turn.
+        weight = (near(self.config.nearness, ahead) * torch.where(single, len(ahead), 1))[masked]
         nats = functional.cross_entropy(logits[masked], actions[masked], reduction="none")
         learnt = (nats * weight).sum() / weight.sum()
         counts = masked & valid
