@@ -369,6 +369,8 @@ def test_ones_own_planner_stands_in_the_table_and_kills_lose_nothing(tmp_path):
     assert outcomes[0] == outcomes[1]
     again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "4 cells, 4 of them in cells.jsonl" in again.stdout
+    (own,) = (one for one in lines if one["method"] == "mine.py:Mine")
+    assert re.search(rf"mine.py:Mine +{100 * sum(own['success']) / 4:.1f} \d\.\d+", again.stdout)  # in the table
     page = [sys.executable, "-m", "genplan", "report", "--results", "cells.jsonl", "--out", "page.html"]
     subprocess.run(page, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert "mine.py:Mine" in (tmp_path / "page.html").read_text()

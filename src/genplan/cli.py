@@ -359,8 +359,9 @@ def bench_run(
 
     from genplan import bench
     from genplan import tasks as worlds
+    from genplan.bench.board import Board
     from genplan.planners import names
-    from genplan.show import bench_progress
+    from genplan.show import bench_progress, bench_tables
     from genplan.tasks.table import ROWS
 
     console = Console()
@@ -376,9 +377,11 @@ def bench_run(
             tell(event)
             if event.kind == "failed":
                 failed.append(f"{event.cell.name}: {event.about}")
+    for shown in bench_tables(Board(table), list(dict.fromkeys(cell.row for cell in cells))):
+        console.print(shown)
     left = sum(table.find(cell) is None for cell in cells)
     place = "" if results == RESULTS else f" --results {results}"
-    console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; see them with: genplan report{place}")
+    console.print(f"{len(cells) - left} of {len(cells)} cells are in {results}; for a page: genplan report{place}")
     for reason in failed:
         console.print(f"[red]failed[/] {escape(reason)}")
     return 1 if failed else 0

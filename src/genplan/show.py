@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,6 +27,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from genplan.bench import Cell, Event
+    from genplan.bench.board import Board
     from genplan.data.episodes import Dataset
     from genplan.train import Progress as TrainingProgress
 
@@ -94,6 +96,32 @@ def bench_progress(console: Console, minutes: Mapping[Cell, float]) -> Iterator[
                 console.print(f"{event.kind}: {cell.name}, {event.about}", markup=False)
 
         yield tell
+
+
+def bench_tables(board: Board, rows: Sequence[str]) -> Iterator[Table]:
+    """Success in per cent, and SPL, of all that have a cell in these rows, three of which fit beside each other."""
+    from genplan.bench.suites import CONTROLS
+    from genplan.tasks.table import ROWS
+
+    for first in range(0, len(rows), 3):
+        shown = [ROWS[row] for row in rows[first : first + 3]]
+        table = Table(box=SIMPLE, padding=(0, 0, 0, 1))
+        table.add_column("success in %, SPL", overflow="fold")
+        for row in shown:
+            table.add_column(row.name, justify="right", no_wrap=True)
+        for method in (*board.methods(shown), *CONTROLS):
+            lines = [board.line(method, row.name) for row in shown]
+            if any(lines):
+                table.add_row(escape(board.name(method)), *(_result(board, line) for line in lines))
+        yield table
+
+
+def _result(board: Board, line: Mapping[str, Any] | None) -> str:
+    if line is None:
+        return ""
+    score = board.score(line)
+    spl = "" if score.spl is None else f" {score.spl:.3f}"
+    return f"{100 * score.success:.1f}{spl}{board.mark(line)}"
 
 
 def worlds_table() -> Table:

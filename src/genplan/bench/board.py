@@ -15,6 +15,7 @@ from genplan.evaluate import Score
 from genplan.tasks.table import ROWS, Row
 
 ORDER = (*METHODS, "pretrained")
+SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -40,6 +41,9 @@ class Board:
             line["demonstrations"] or 1000,
             line["preset"] or "default",
         )
+
+    def name(self, method: str) -> str:
+        return SHOWN.get(method, method) + (" ◆" if method in self.told else "")
 
     def line(
         self, method: str, row: str, seed: int = 0, demonstrations: int = 1000, preset: str = "default"

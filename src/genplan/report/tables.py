@@ -8,19 +8,18 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from genplan.bench.board import Board, Pair
+from genplan.bench.board import SHOWN, Board, Pair
 from genplan.bench.cell import UNTRAINED
 from genplan.bench.comparison import Difference, chance, paired
 from genplan.page import table
 from genplan.tasks.table import TEST_SEEDS, WALKS, Row
 
-SHOWN = {"DT-noGC": "DT⊖GC", "LEAP-noGC": "LEAP⊖GC", "LEAP-H": "LEAP⊕H", "pretrained": "shipped"}
 EPISODES = len(TEST_SEEDS)
 ONCE = "Each method was trained once: what another training would change is not in this."
 
 
 def shown_name(board: Board, method: str) -> str:
-    return escape(SHOWN.get(method, method)) + (" ◆" if method in board.told else "")
+    return escape(board.name(method))
 
 
 def success(board: Board, rows: Sequence[Row]) -> str:
