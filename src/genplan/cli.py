@@ -24,6 +24,7 @@ from genplan.config import (
     TrainConfig,
     settings,
 )
+from genplan.errors import UserError
 
 RESULTS = Path("results/cells.jsonl")
 
@@ -171,7 +172,6 @@ def train(
 
     from genplan import runs
     from genplan.config import method_of
-    from genplan.errors import UserError
     from genplan.show import training_progress
 
     console = Console()
@@ -222,6 +222,8 @@ def evaluate(
         import torch
 
         torch.set_num_threads(max(threads, 1))
+    if episodes < 1:
+        raise UserError(f"episodes is {episodes}, expected at least 1")
     judge(Console(), planner, task, range(seed, seed + episodes), planning.named, slip, walk, json, untrained)
     return 0
 
@@ -414,8 +416,6 @@ def serve(folder: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000
     """
     from rich.console import Console
 
-    from genplan.errors import UserError
-
     try:
         from genplan.serve.app import serve as start
     except ModuleNotFoundError as error:
@@ -460,7 +460,6 @@ def _train(arguments: list[str]) -> Callable[..., int]:
 
 def main() -> None:
     from genplan import __version__
-    from genplan.errors import UserError
 
     # Threads that wait must sleep: spinning beside another job makes both many times slower. Read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

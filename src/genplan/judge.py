@@ -36,8 +36,6 @@ def judge(
     path: Path | None,
     untrained: bool = False,
 ) -> Evaluation:
-    if not seeds:
-        raise UserError("no episodes are named, expected at least 1")
     planner, config, task = find(name, task_name, options)
     if untrained:
         if not config:
