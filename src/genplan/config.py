@@ -117,9 +117,7 @@ class LEAPConfig(PlannerConfig):
 
     goals: bool = True  # told by the simulator
     noise_share: float = 0.5  # of training windows wholly masked, as every plan starts
-    single_share: float = field(
-        default=0.0, metadata=OFF
-    )  # of the others: those with one action masked, as in its paper
+    single_share: float = field(default=0.0, metadata=OFF)  # of the others: with one action masked, as in its paper
     nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
     entropy_bound: float = 0.0
     iterations: int = 10
