@@ -27,6 +27,8 @@ def work(cell: Cell, folder: Path, told: Connection, parent: int) -> None:
     serve(parent)
     try:
         told.send(("done", run_cell(cell, folder, lambda share: told.send(("share", share)))))
+    except BrokenPipeError:  # who would be told was killed
+        return
     except (UserError, OSError) as error:
         told.send(("failed", str(error)))
 
