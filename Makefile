@@ -11,9 +11,10 @@ run: setup  ## the main job
 test: setup  ## all tests
 	@$(BIN)/python -m pytest -n 2
 
-check: setup  ## lint, strict types, tests, and every branch of flow/ covered
+check: setup  ## lint, order of imports, strict types, tests, and every branch of flow/ covered
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 	@command -v npx >/dev/null && npx --yes @biomejs/biome@2 lint src/genplan/serve/static || echo "no npx: the page's own code is not linted"
 	$(BIN)/python -m pytest -n 2 --cov=genplan.flow --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100

@@ -16,10 +16,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from genplan.tasks.table import ROWS, VALIDATION_SEEDS
+
 from genplan import runs, tasks
 from genplan.config import TrainConfig, settings
 from genplan.evaluate import evaluate
-from genplan.tasks.table import ROWS, VALIDATION_SEEDS
 
 RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
 SEEDS = VALIDATION_SEEDS[:250]

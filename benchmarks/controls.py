@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from genplan.planners.names import resolve
+from genplan.tasks.table import ROWS, TEST_SEEDS
+
 from genplan import runs, tasks
 from genplan.evaluate import evaluate
 from genplan.export import shipped
-from genplan.planners.names import resolve
-from genplan.tasks.table import ROWS, TEST_SEEDS
 
 RESULTS = Path(__file__).parent.parent / "results" / "controls.jsonl"
 

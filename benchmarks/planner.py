@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from genplan.data.demos import collect_episode
+from genplan.tasks.batch import EnvBatch
 
 import genplan
 from genplan import tasks
 from genplan.config import GenPlanConfig, settings
-from genplan.data.demos import collect_episode
 from genplan.data.windows import Windows
 from genplan.evaluate import rollout
 from genplan.flow import Rng
 from genplan.planners.genplan import GenPlan
 from genplan.planners.reference import Bot
-from genplan.tasks.batch import EnvBatch
 
 
 def product_rate() -> float:

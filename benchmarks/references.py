@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import torch
+from genplan.planners.names import resolve
+from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, WORLDS
 
 from genplan import tasks
 from genplan.evaluate import rollout
-from genplan.planners.names import resolve
-from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, WORLDS
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import torch
+from genplan.data.demos import Recipe, collect
 
 from genplan import checkpoint, runs
 from genplan.config import GenPlanConfig, TrainConfig
-from genplan.data.demos import Recipe, collect
 
 CODE = "import sys; from pathlib import Path; from genplan import runs; runs.resume(Path(sys.argv[1])).fit()"
 

@@ -14,18 +14,20 @@ import time
 import torch
 from torch import Tensor, nn
 
-from genplan.flow import Path, Rng, Source, Tokens, sample
+from genplan.flow import ProbPath, Rng, Source, Tokens, sample
 
 SIZES = {"actions": 6, "states": 400, "goals": 100}
 
 
 class Denoiser(nn.Module):
-    def __init__(self, width: int = 128, layers: int = 4) -> None:
+    def __init__(self, hidden_size: int = 128, num_layers: int = 4) -> None:
         super().__init__()
-        self.embed = nn.ModuleDict({name: nn.Embedding(size + 1, width) for name, size in SIZES.items()})
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
-        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.heads = nn.ModuleDict({name: nn.Linear(width, size) for name, size in SIZES.items()})
+        self.embed = nn.ModuleDict({name: nn.Embedding(size + 1, hidden_size) for name, size in SIZES.items()})
+        layer = nn.TransformerEncoderLayer(
+            hidden_size, 4, 4 * hidden_size, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.body = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+        self.heads = nn.ModuleDict({name: nn.Linear(hidden_size, size) for name, size in SIZES.items()})
 
     def forward(self, x_t: Tokens, t: Tensor) -> dict[str, Tensor]:
         tokens = torch.cat([self.embed[name](x_t[name]) for name in SIZES], 1) + t[:, None, None]
@@ -40,27 +42,27 @@ class Timed:
         self.network, self.seconds = network, 0.0
 
     def __call__(self, x_t: Tokens, t: Tensor) -> dict[str, Tensor]:
-        began = time.process_time()
+        start_time = time.process_time()
         logits: dict[str, Tensor] = self.network(x_t, t)
-        self.seconds += time.process_time() - began
+        self.seconds += time.process_time() - start_time
         return logits
 
 
 @torch.no_grad()
 def measure(batch: int = 256, horizon: int = 10, steps: int = 10, repeats: int = 3) -> dict[str, float]:
-    """Per source, the time in the sampler beside the network, as a share of the network's; the median of `repeats`."""
+    """Per source, the sampler's own time, as a fraction of the network's; the median of `repeats`."""
     rng = Rng.of(0, batch=(batch,))
     network = Denoiser().eval()
     ratios = {}
     for source in Source:
-        path = Path(SIZES, source)
+        path = ProbPath(SIZES, source)
         x_0 = path.noise(dict.fromkeys(SIZES, (horizon,)), rng)
         runs = []
         for _ in range(repeats + 1):
             timed = Timed(network)
-            began = time.process_time()
+            start_time = time.process_time()
             sample(path, timed, x_0, rng, steps=steps)
-            total = time.process_time() - began
+            total = time.process_time() - start_time
             runs.append((total / timed.seconds - 1, timed.seconds / steps, total / steps))
         ratio, call, step = sorted(runs[1:])[repeats // 2]  # the first run warms up
         print(f"{source:8} network call {call * 1e3:6.1f} ms   whole step {step * 1e3:6.1f} ms   overhead {ratio:6.1%}")

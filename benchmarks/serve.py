@@ -1,9 +1,9 @@
-"""The page under load: 20 visitors planning at once against one after the other, in one run.
+"""The server under load: 20 clients planning at once against a single one, in one run.
 
 python benchmarks/serve.py [--seconds 30]
 
-Starts a server of its own. Prints errors, plans per second of both, their ratio, and how long a single visitor waits;
-and, where a Chromium is found, the time from a click to the first frame of a plan. See also benchmarks/fuzz.py.
+Starts a server of its own. Prints errors, plans per second of both, their ratio, and the median latency; and, where a
+Chromium is found, the time from a click to the first frame of a plan. See also benchmarks/fuzz.py.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ PORT = 8391
 ADDRESS = f"http://127.0.0.1:{PORT}"
 
 
-def visit(until: float, first_seed: int, maze: dict[str, object]) -> tuple[list[float], int]:
-    """Plan again and again, each time with other chance: seconds of each request, and errors."""
-    taken, errors = [], 0
+def send_plans(deadline: float, first_seed: int, maze: dict[str, object]) -> tuple[list[float], int]:
+    """Plan repeatedly, each time with another seed: seconds of each request, and errors."""
+    latencies, errors = [], 0
     with httpx.Client(base_url=ADDRESS, timeout=60) as client:
-        while time.monotonic() < until:
-            began = time.monotonic()
-            body = {"planner": "pretrained:MazeS4G1", "maze": maze, "seed": first_seed + len(taken)}
+        while time.monotonic() < deadline:
+            start_time = time.monotonic()
+            body = {"planner": "pretrained:MazeS4G1", "maze": maze, "seed": first_seed + len(latencies)}
             errors += client.post("/api/plan", json=body).status_code != 200
-            taken.append(time.monotonic() - began)
-    return taken, errors
+            latencies.append(time.monotonic() - start_time)
+    return latencies, errors
 
 
-def load(visitors: int, seconds: float, maze: dict[str, object]) -> tuple[float, list[float], int]:
-    until = time.monotonic() + seconds
-    with concurrent.futures.ThreadPoolExecutor(visitors) as pool:
-        found = list(pool.map(visit, [until] * visitors, range(0, visitors * 100_000, 100_000), [maze] * visitors))
-    taken = [second for seconds_, _ in found for second in seconds_]
-    return len(taken) / seconds, taken, sum(errors for _, errors in found)
+def load(num_clients: int, seconds: float, maze: dict[str, object]) -> tuple[float, list[float], int]:
+    """Plans per second, seconds of each request, and errors."""
+    deadline = time.monotonic() + seconds
+    first_seeds = range(0, num_clients * 100_000, 100_000)
+    with concurrent.futures.ThreadPoolExecutor(num_clients) as pool:
+        results = list(pool.map(send_plans, [deadline] * num_clients, first_seeds, [maze] * num_clients))
+    latencies = [latency for measured, _ in results for latency in measured]
+    return len(latencies) / seconds, latencies, sum(errors for _, errors in results)
 
 
 def first_frames(clicks: int = 10) -> list[int] | None:
@@ -49,7 +51,7 @@ def first_frames(clicks: int = 10) -> list[int] | None:
         return None
     from playwright.sync_api import sync_playwright
 
-    found = []
+    milliseconds = []
     with sync_playwright() as driver:
         page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"]).new_page()
         page.goto(ADDRESS)
@@ -58,8 +60,8 @@ def first_frames(clicks: int = 10) -> list[int] | None:
             page.evaluate("delete document.body.dataset.firstFrame")
             page.click("#plan")
             page.wait_for_selector("body[data-first-frame]")
-            found.append(int(page.evaluate("document.body.dataset.firstFrame")))
-    return found
+            milliseconds.append(int(page.evaluate("document.body.dataset.firstFrame")))
+    return milliseconds
 
 
 def main() -> None:
@@ -79,17 +81,20 @@ def main() -> None:
             frames = first_frames()
             for _ in range(5):
                 client.post("/api/plan", json={"planner": "pretrained:MazeS4G1", "maze": maze})
-        alone, waits, wrong = load(1, seconds, maze)
-        together, long_waits, errors = load(20, seconds, maze)
+        single, latencies, errors = load(1, seconds, maze)
+        batched, batched_latencies, batched_errors = load(20, seconds, maze)
     finally:
         server.terminate()
         server.wait()
     if frames:
         rest = statistics.median(frames[1:])
         print(f"from click to first frame: {frames[0]} ms at first, then {rest:.0f} ms (median of {len(frames) - 1})")
-    print(f"one visitor: {alone:.1f} plans/s, median {1000 * statistics.median(waits):.0f} ms, {wrong} errors")
-    print(f"20 visitors: {together:.1f} plans/s, median {1000 * statistics.median(long_waits):.0f} ms, {errors} errors")
-    print(f"ratio: {together / alone:.2f}")
+    for label, rate, measured, failed in (
+        ("1 client", single, latencies, errors),
+        ("20 clients", batched, batched_latencies, batched_errors),
+    ):
+        print(f"{label}: {rate:.1f} plans/s, median {1000 * statistics.median(measured):.0f} ms, {failed} errors")
+    print(f"ratio: {batched / single:.2f}")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from genplan.data.demos import collect_episode
+from genplan.train import Run
+
 from genplan import tasks
 from genplan.bench.cell import STEP_SECONDS
 from genplan.config import MethodName, settings
-from genplan.data.demos import collect_episode
 from genplan.data.windows import Windows
 from genplan.planners.reference import Bot
 from genplan.runs import PLANNERS
-from genplan.train import Run
 
 KINDS: dict[str, MethodName] = {"GenPlan": "GenPlan-M", "BC": "BC", "DT": "DT", "LEAP": "LEAP"}
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from genplan.data.demos import Recipe, collect
+from genplan.tasks.table import WORLDS
 from minigrid.envs.babyai.goto import GoTo
 from minigrid.wrappers import FullyObsWrapper
 
-from genplan.data.demos import Recipe, collect
 from genplan.data.windows import Windows
 from genplan.flow import Rng
 from genplan.tasks import make_world
-from genplan.tasks.table import WORLDS
 
 
 def steps_per_second(env: Any, steps: int) -> float:

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
+from genplan.page import curve
+from genplan.quickstart import main_job
 from PIL import Image
 from rich.console import Console
 
 import genplan
 from genplan import film
-from genplan.page import curve
-from genplan.quickstart import main_job
 
 
 @pytest.fixture(scope="module")

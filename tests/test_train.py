@@ -12,17 +12,17 @@ import time
 import gymnasium
 import pytest
 import torch
+from genplan.data.demos import Recipe, collect
+from genplan.planners.names import resolve
+from genplan.train import rate
 from rich.console import Console
 
 import genplan
 from genplan import checkpoint, draw, export, judge, runs, tasks
 from genplan.checkpoint import CheckpointError
 from genplan.config import GenPlanConfig, TrainConfig
-from genplan.data.demos import Recipe, collect
 from genplan.errors import UserError
 from genplan.evaluate import rollout, wilson
-from genplan.planners.names import resolve
-from genplan.train import rate
 
 PLANNER = GenPlanConfig(horizon=5, context=1, width=32, layers=1, passes=2, iterations=3, execute=2, dropout=0.1)
 TRAINING = TrainConfig(

@@ -12,15 +12,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from genplan.bench.board import Board
+from genplan.bench.comparison import score
+from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, Row
+
 import genplan
 from genplan import film
 from genplan.bench import Cell, Results, suites
-from genplan.bench.board import Board
-from genplan.bench.comparison import score
 from genplan.evaluate import Score
 from genplan.export import shipped
 from genplan.report.tables import shown_name
-from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, Row
 
 DOCS = Path(__file__).parent.parent / "docs"
 RESULTS = DOCS.parent / "results"

@@ -1,312 +1,154 @@
-"""Settings of planners and trainings: plain data, checked when made, saved as JSON, turned into flags.
+"""Settings as nested frozen dataclasses, and as plain data: checked against their annotations, found by leaf name.
 
-Nothing heavy is imported here, so that the command line answers at once.
+Annotations may be int, float, bool, str, Literal, tuple[T, ...], T | None, and dataclasses of these. The names of all
+settings of a configuration, nested ones included, differ: `override` and `get` find a setting wherever it is nested.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from genplan.errors import UserError
 
-SourceName = Literal["mask", "uniform"]
-PresetName = Literal["default", "paper"]
-MethodName = Literal["GenPlan-M", "GenPlan-U", "BC", "DT", "DT-noGC", "LEAP", "LEAP-noGC", "LEAP-H"]
-OrderName = Literal["random", "confidence", "margin", "near-to-far"]
-# Of a field that was added later, the value that leaves all as it was: settings without it are the same settings.
-OFF = {"off": 0}
-Config = TypeVar("Config", bound="PlannerConfig | TrainConfig")
-SOURCES, PRESETS, ORDERS = get_args(SourceName), get_args(PresetName), get_args(OrderName)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
-@dataclass(frozen=True)
-class PlannerConfig:
-    """What all learned planners have in common: what is learnt, and how it is used. Saved with the weights."""
-
-    horizon: int = 10
-    context: int = 1  # past steps looked back at, with their actions
-    trail: bool = False  # remember the set of all states visited before, and what was tried there
-    vain_share: float = 0.25  # of training windows told that other actions were tried before, in vain (with a trail)
-    width: int = 64
-    heads: int = 4
-    layers: int = 3
-    passes: int = 24
-    positions: bool = False  # codes of a cell's place beside what the map shows there
-    dropout: float = 0.0
-    goal_kinds: tuple[str, ...] = ("target",)
-    execute: int = 1
-    curiosity: float = field(default=0.0, metadata=OFF)  # where nothing new comes of what is done, try something else
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "goal_kinds", tuple(self.goal_kinds))
-        for name in ("horizon", "width", "heads", "layers", "passes", "execute"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
-        if self.execute > self.horizon:
-            raise UserError(f"execute is {self.execute}, expected at most the horizon, {self.horizon}")
-        if self.width % self.heads:
-            raise UserError(f"width is {self.width}, expected a multiple of the {self.heads} heads")
-        if self.context < 0:
-            raise UserError(f"context is {self.context}, expected at least 0")
-        if self.curiosity < 0:
-            raise UserError(f"curiosity is {self.curiosity}, expected at least 0")
-        for name in ("dropout", "vain_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
+def to_dict(config: DataclassInstance) -> dict[str, Any]:
+    """All settings, nested, as JSON has them."""
+    return {one.name: _plain(getattr(config, one.name)) for one in dataclasses.fields(config)}
 
 
-@dataclass(frozen=True)
-class GenPlanConfig(PlannerConfig):
-    """Of GenPlan-M (source mask) and GenPlan-U (source uniform)."""
-
-    source: SourceName = "mask"
-    preset: PresetName = "default"
-    # Training: share of windows shown as pure noise, and of streams shown as given (goal-conditioned plans).
-    noise_share: float = 0.5
-    given_share: float = 0.2
-    nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
-    entropy_bound: float = 0.0
-    # Planning
-    iterations: int = 10
-    order: OrderName = "confidence"
-    goals_first: bool = True
-    temperature: float = 0.5
-    top_p: float = 1.0
-    eta: float = 0.0
-    candidates: int = 1
-    surprise: bool = field(default=True, metadata={"off": True})  # where curious: learn from what came otherwise
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, allowed in (("source", SOURCES), ("preset", PRESETS), ("order", ORDERS)):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
-        for name in ("iterations", "candidates"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}, expected at least 1")
-        if self.trail and self.preset == "paper":
-            raise UserError("the preset 'paper' has no trail; use preset 'default', or trail False")
-        for name in ("noise_share", "given_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
-        _check_nearness(self.nearness)
+def from_dict(cls: type[Config], data: Mapping[str, Any]) -> Config:
+    """The reverse: missing settings take their defaults; unknown ones, and values of another type, are refused."""
+    return _from_dict(cls, data, "")
 
 
-@dataclass(frozen=True)
-class BCConfig(PlannerConfig):
-    """Of BC, behaviour cloning."""
+def override(config: Config, strict: bool = True, **settings: Any) -> Config:
+    """The same configuration with some settings changed, each found by its name wherever it is nested.
 
-    horizon: int = 1
-    temperature: float = 0.5
-
-
-@dataclass(frozen=True)
-class DTConfig(PlannerConfig):
-    """Of DT, the decision transformer."""
-
-    horizon: int = 1
-    goals: bool = True  # told by the simulator
-    temperature: float = 0.5
+    strict  refuse names that the configuration does not have; otherwise they are ignored
+    """
+    if strict and (unknown := [name for name in settings if name not in leaf_names(config)]):
+        raise _unknown(unknown[0], leaf_names(config))
+    return _override(config, settings)
 
 
-@dataclass(frozen=True)
-class LEAPConfig(PlannerConfig):
-    """Of LEAP; without `goals` LEAP⊖GC, and with an entropy bound LEAP⊕H."""
-
-    goals: bool = True  # told by the simulator
-    noise_share: float = 0.5  # of training windows wholly masked, as every plan starts
-    single_share: float = field(default=0.0, metadata=OFF)  # of the others: with one action masked, as in its paper
-    nearness: float = field(default=1.0, metadata=OFF)  # a step n ahead counts n ** −nearness in the loss
-    entropy_bound: float = 0.0
-    iterations: int = 10
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.noise_share < 1:
-            raise UserError(f"noise_share is {self.noise_share}, expected 0 to below 1")
-        if not 0 <= self.single_share <= 1:
-            raise UserError(f"single_share is {self.single_share}, expected 0 to 1")
-        if self.entropy_bound and not self.noise_share:
-            raise UserError("noise_share is 0, expected more: the entropy bound is held in windows wholly masked")
-        _check_nearness(self.nearness)
+def get(config: DataclassInstance, name: str, default: Any = None) -> Any:
+    """A setting by its name, wherever it is nested."""
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            if name in leaf_names(value):
+                return get(value, name)
+        elif one.name == name:
+            return value
+    return default
 
 
-def _check_nearness(nearness: float) -> None:
-    if nearness < 0:
-        raise UserError(f"nearness is {nearness}, expected at least 0")
+def leaf_names(config: DataclassInstance | type[DataclassInstance]) -> list[str]:
+    """The names of all settings, in order, without those of the groups that they are nested in."""
+    names: list[str] = []
+    for name, annotation in _annotations(config if isinstance(config, type) else type(config)).items():
+        names += leaf_names(annotation) if _is_group(annotation) else [name]
+    return names
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """How to train. Checked when made; saved with the run."""
-
-    steps: int = 5000
-    batch: int = 128
-    per_map: int = 8  # windows that share a map, and so its encoding
-    learning_rate: float = 2e-3
-    warmup: int = 200
-    weight_decay: float = 0.05
-    clip: float = 1.0
-    average: float = 0.999  # decay of the averaged weights
-    augment: bool = True  # turn and reflect maps
-    haste: float = 0.7  # windows n steps before the next goal are drawn in proportion to n ** −haste
-    recolour: bool = False  # paint maps, and what missions say of them, in other colours
-    clutter: int = field(
-        default=0, metadata=OFF
-    )  # things of other maps put off the way, at most; with walls and strange things
-    stitch: int = field(default=0, metadata=OFF)  # demonstrations more, stitched of those that pass through one state
-    join: str = field(default="", metadata={"off": ""})  # with stitch: the word that joins the missions to two things
-    seed: int = 0
-    threads: int = 1  # operations are small: a second thread costs as much as it gives below batch 256
-    precision: str = "32-true"
-    log_every: int = 50
-    validate_every: int = 500
-    save_every: int = 250
-    keep: bool = False  # keep every saved model, not just the best and the last
-    evaluate_every: int = 0  # play validation seeds that often (0: never)
-    evaluate_episodes: int = 50
-
-    def __post_init__(self) -> None:
-        positive = (
-            "steps",
-            "batch",
-            "per_map",
-            "learning_rate",
-            "threads",
-            "log_every",
-            "validate_every",
-            "save_every",
-        )
-        for name in positive:
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} is {getattr(self, name)}, expected more than 0")
-        if self.batch % self.per_map:
-            raise UserError(f"batch is {self.batch}, expected a multiple of per_map, {self.per_map}")
-        if not 0 <= self.average < 1:
-            raise UserError(f"average is {self.average}, expected 0 to below 1")
-        for name in ("clutter", "stitch"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}, expected at least 0")
-        if self.join and not self.stitch:
-            raise UserError(f"join is '{self.join}' and stitch is 0, expected demonstrations whose missions are joined")
-        if self.haste < 0:
-            raise UserError(f"haste is {self.haste}, expected at least 0")
+# --- from plain data -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How a plan is made; what is not named stays as it was trained."""
-
-    iterations: int | None = None  # denoising iterations
-    temperature: float | None = None  # of the denoising
-    order: OrderName | None = None  # which positions settle first
-    candidates: int | None = None  # plans per decision, of which the one of least energy is taken
-
-    @property
-    def named(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Planning(Sampling):
-    """How a planner goes through an episode; what is not named stays as it was trained."""
-
-    execute: int | None = None  # actions executed of each plan
-    # how readily something else is tried where nothing new comes of what is done (0: never)
-    curiosity: float | None = None
-    # whether a curious GenPlan learns within an episode from what came otherwise than planned
-    surprise: bool | None = None
+def _from_dict(cls: type[Config], data: Any, prefix: str) -> Config:
+    if not isinstance(data, Mapping):
+        raise UserError(f"{prefix.removesuffix('.') or 'the configuration'} is {data!r}, expected settings by name")
+    annotations = _annotations(cls)
+    if unknown := [name for name in data if name not in annotations]:
+        raise _unknown(f"{prefix}{unknown[0]}", [f"{prefix}{name}" for name in annotations])
+    values = {name: _value(annotations[name], value, f"{prefix}{name}") for name, value in data.items()}
+    try:
+        return cls(**values)
+    except TypeError as error:  # a setting without a default
+        raise UserError(f"{prefix or 'the configuration '}lacks settings ({error})") from error
 
 
-def as_data(config: PlannerConfig | TrainConfig) -> dict[str, Any]:
-    """Settings that are not off, as plain data: what a benchmark's cells are known by."""
-    known = {each.name: (getattr(config, each.name), each.metadata.get("off")) for each in fields(config)}
-    return {name: value for name, (value, off) in known.items() if off is None or value != off}
+def _value(annotation: Any, value: Any, name: str) -> Any:
+    """The value as its annotation has it: lists become tuples, whole numbers floats; anything else is refused."""
+    if _is_group(annotation):
+        return value if isinstance(value, annotation) else _from_dict(annotation, value, f"{name}.")
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (one for one in arguments if one is not type(None))
+        return _value(inner, value, name)
+    if origin is Literal:
+        if not any(value == one and type(value) is type(one) for one in arguments):
+            raise UserError(f"{name} is {value!r}, expected one of {', '.join(map(str, arguments))}")
+        return value
+    if origin is tuple:
+        return _tuple(arguments, value, name)
+    if annotation is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if annotation not in (int, float, bool, str):
+        raise TypeError(f"setting {name} is annotated as {annotation}, which has no plain form")
+    if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
+        raise UserError(f"{name} is {value!r}, expected {_TYPE_NAMES[annotation]}")
+    return value
 
 
-def from_data(kind: type[Config], data: Mapping[str, Any]) -> Config:
-    """Settings as they were saved: what was added since is off."""
-    off = {each.name: each.metadata["off"] for each in fields(kind) if "off" in each.metadata}
-    return kind(**{**off, **data})
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-WAYPOINTS = ("blocker", "key", "door", "target")
-TRAIL = {"trail": True}
-LARGE = {"passes": 36, "positions": True}
-# What differs from one world to another in the `default` preset: no world has code of its own.
-OF_WORLDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    "MazeS4G1": (TRAIL, {"steps": 7000, "recolour": True}),
-    "MazeS4G2": (TRAIL, {"steps": 15000, "recolour": True}),
-    "MazeS7G1": ({**LARGE, **TRAIL}, {"steps": 12000, "per_map": 16, "recolour": True}),
-    "MazeS7G2": ({**LARGE, **TRAIL}, {"steps": 14000, "per_map": 16, "recolour": True}),
-    "MazeClose": (TRAIL, {"steps": 8000, "recolour": True}),
-    "DoorsOrder": (TRAIL, {"steps": 5000}),
-    # Here haste harms: KeyCorridorS3R3 68.8 % with it and 95.6 % without, after 4,000 steps (results/ablations.jsonl).
-    "BlockUnlock": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000, "haste": 0.0}),
-    "KeyCorridorS3R3": ({**TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 8000, "haste": 0.0}),
-    "LocS10N1": (TRAIL, {"steps": 6750, "recolour": True, "clutter": 10, "stitch": 4000, "join": "and"}),
-    "all": ({**LARGE, **TRAIL, "goal_kinds": WAYPOINTS}, {"steps": 35000, "per_map": 16, "recolour": True}),
-}
-# LEAP goes on as it came where a world is unlike the demonstrated ones, unless it does not know how it came: trained
-# here, 93 % and SPL 0.318 of LocS10N10G2 with its last step, 100 % and 0.602 without (docs/log.md).
-OF_METHODS: Mapping[tuple[str, type[PlannerConfig]], Mapping[str, Any]] = {("LocS10N1", LEAPConfig): {"context": 0}}
+def _tuple(arguments: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UserError(f"{name} is {value!r}, expected a list")
+    if arguments[-1] is Ellipsis:
+        arguments = arguments[:1] * len(value)
+    if len(value) != len(arguments):
+        raise UserError(f"{name} has {len(value)} entries, expected {len(arguments)}")
+    return tuple(_value(one, part, name) for one, part in zip(arguments, value, strict=True))
 
 
-# What a method is: the settings that make it so.
-METHODS: Mapping[MethodName, PlannerConfig] = {
-    "GenPlan-M": GenPlanConfig(),
-    "GenPlan-U": GenPlanConfig(source="uniform"),
-    "BC": BCConfig(),
-    "DT": DTConfig(),
-    "DT-noGC": DTConfig(goals=False),
-    "LEAP": LEAPConfig(),
-    "LEAP-noGC": LEAPConfig(goals=False),
-    "LEAP-H": LEAPConfig(goals=False, entropy_bound=0.3),
-}
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def settings(
-    world: str | None = None, preset: PresetName = "default", method: MethodName = "GenPlan-M"
-) -> tuple[PlannerConfig, TrainConfig]:
-    """The settings of a world of the table, in one of the presets; of any other task, if `world` is None."""
-    known = METHODS[method]
-    if preset == "paper":
-        if not isinstance(known, GenPlanConfig):
-            raise UserError(f"the preset 'paper' is of GenPlan-M and GenPlan-U, found {method}")
-        return _paper_settings(world, known.source)
-    planner, training = OF_WORLDS.get(world or "", ({}, {}))
-    own = OF_METHODS.get((world or "", type(known)), {})
-    return replace(known, **{**planner, **own}), TrainConfig(**training)
+def _override(config: Config, settings: Mapping[str, Any]) -> Config:
+    changes: dict[str, Any] = {}
+    for name, annotation in _annotations(type(config)).items():
+        if _is_group(annotation):
+            old = getattr(config, name)
+            if (new := _override(old, settings)) is not old:
+                changes[name] = new
+        elif name in settings:
+            changes[name] = _value(annotation, settings[name], name)
+    return dataclasses.replace(config, **changes) if changes else config
 
 
-def method_of(planner: PlannerConfig) -> MethodName:
-    """The name of the method that these settings make."""
-    if isinstance(planner, GenPlanConfig):
-        return "GenPlan-M" if planner.source == "mask" else "GenPlan-U"
-    if isinstance(planner, BCConfig):
-        return "BC"
-    if isinstance(planner, DTConfig):
-        return "DT" if planner.goals else "DT-noGC"
-    assert isinstance(planner, LEAPConfig)
-    return "LEAP-H" if planner.entropy_bound else "LEAP" if planner.goals else "LEAP-noGC"
+def _annotations(cls: type[DataclassInstance]) -> dict[str, Any]:
+    try:
+        annotations = get_type_hints(cls)
+        return {one.name: annotations[one.name] for one in dataclasses.fields(cls) if one.init}
+    except (NameError, TypeError) as error:
+        raise UserError(f"{cls.__name__} is not a dataclass of settings: {error}; expected @dataclass(frozen=True) "
+                        "with plain types, imported at the top of its file") from error  # fmt: skip
 
 
-def _paper_settings(world: str | None, source: SourceName) -> tuple[GenPlanConfig, TrainConfig]:
-    """The paper's hyper-parameter tables, Algorithms 1 and 2 to the letter, whole plans executed."""
-    from genplan.tasks.table import ROWS  # not above: it brings Gymnasium along
+def _is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
-    row = next((row for row in ROWS.values() if row.trained_on == world), ROWS["MazeS4G1"])
-    planner = GenPlanConfig(
-        source=source, preset="paper", horizon=row.horizon,
-        context=row.context - 1,  # ours counts past steps, the paper's the current one too
-        width=128, heads=4, layers=4, dropout=0.1, noise_share=0.0, given_share=0.0, nearness=0.0,
-        entropy_bound=row.entropy,
-        execute=row.horizon, iterations=row.iterations, order="random", goals_first=False, temperature=1.0,
-    )  # fmt: skip
-    training = TrainConfig(
-        steps=5000, batch=64, per_map=1, learning_rate=8e-4, weight_decay=0.1, augment=False, haste=0.0
-    )
-    return planner, training
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+def _unknown(name: str, known: list[str]) -> UserError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return UserError(f"there is no setting '{name}'; {hint}known are: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Mistakes that a user can mend. The command line prints them as one message, never as a traceback."""
+"""Errors that a user can fix. The command line prints them as one message, never as a traceback."""
 
 
 class UserError(Exception):
@@ -13,5 +13,9 @@ class LayoutError(UserError):
     """A map that cannot be built, or cannot be solved."""
 
 
-class LostError(UserError):
-    """An expert does not know how to go on; a demonstration that ends so is left out."""
+class ExpertFailure(UserError):  # noqa: N818 (an outcome, not a defect)
+    """An expert cannot continue; a demonstration that ends so is left out."""
+
+
+class CheckpointError(UserError):
+    """A run folder or a file in it that cannot be read, or does not belong to what it is loaded into."""

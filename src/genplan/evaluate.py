@@ -1,206 +1,100 @@
-"""Roll out any planner on many episodes at once: one batched plan for all that need one; and judge what came of it."""
+"""Evaluate a planner on many seeds, with the random policy and the expert on the same ones beside it."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
-import torch
+from torch import Tensor
 
-from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.tasks.batch import EnvBatch
-from genplan.tasks.task import Task
-from genplan.types import EpisodeResult, Planner
+from genplan.metrics import Summary, episode_values, episode_weights, resolve, summarize
+from genplan.rollout import Wrapper, play
+from genplan.types import Memory, Observations, Oracle, Plan, Planner, Rollout, Task
 
 
-@torch.no_grad()
-def rollout(
-    planner: Planner,
-    task: Task,
-    seeds: Sequence[int],
-    *,
-    execute: int | None = None,
-    seed: int = 0,
-    wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
-    tick: Callable[[int], None] | None = None,
-) -> list[EpisodeResult]:
-    """One episode per seed, in this order.
-
-    execute  actions of a plan that are executed before the next plan (all of them by default)
-    seed     of the planner's own chance; a row's key is (seed, episode seed, plan number), whatever the batch
-    tick     is told how many episodes ended, after every step
-    """
-    if execute is not None and execute < 1:
-        raise ValueError(f"execute is {execute}, expected at least 1 action per plan")
-    batch = EnvBatch(task, seeds, wrap)
-    oracle = batch.oracle if planner.needs_oracle else None
-    size = len(batch)
-    memory = planner.start(batch.observations(), oracle)
-    episodes = torch.tensor(list(seeds))
-    queue: list[list[int]] = [[] for _ in range(size)]
-    plans = torch.zeros(size, dtype=torch.int64)
-    stalled, success = [0] * size, [False] * size
-    taken: list[list[int]] = [[] for _ in range(size)]
-    headings = task.spec.num_headings
-    visited = [{int(observation["state"]) // headings} for observation in batch.current]
-    running = torch.arange(size)
-    while len(running):
-        needy = torch.tensor([row for row in running.tolist() if not queue[row]], dtype=torch.int64)
-        if len(needy):
-            rng = Rng.of(seed, episodes[needy], plans[needy])
-            found = planner.plan(batch.observations(needy), memory, rng, needy, oracle)
-            planned, memory = _checked(found, len(needy), task.spec.num_actions)
-            plans[needy] += 1
-            for row, actions in zip(needy.tolist(), planned[:, :execute].tolist(), strict=True):
-                queue[row] = actions
-        actions = torch.tensor([queue[row].pop(0) for row in running.tolist()])
-        outcome = batch.step(running, actions)
-        memory = planner.observe(memory, actions, batch.observations(running), running)
-        for place, row in enumerate(running.tolist()):
-            success[row] = outcome.success[place]
-            stalled[row] += not outcome.changed[place]
-            visited[row].add(int(batch.current[row]["state"]) // headings)
-            taken[row].append(int(actions[place]))
-        alive = torch.tensor([not done for done in outcome.done])
-        if tick is not None and not bool(alive.all()):
-            tick(int((~alive).sum()))
-        running = running[alive]
-    batch.close()
-    return [
-        EpisodeResult(
-            seed=batch.seeds[row],
-            success=success[row],
-            steps=batch.steps[row],
-            plans=int(plans[row]),
-            stalled=stalled[row],
-            cells=len(visited[row]),
-            actions=tuple(taken[row]),
-        )
-        for row in range(size)
-    ]
-
-
-def _checked(found: Any, rows: int, num_actions: int) -> tuple[torch.Tensor, Any]:
-    """The actions [rows, H] and the memory that `plan` returned; planners of one's own make mistakes."""
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise UserError(f"plan() returned {type(found).__name__}, expected a pair: a Plan, and the memory")
-    actions = getattr(found[0], "actions", None)
-    if not isinstance(actions, torch.Tensor) or actions.is_floating_point():
-        kind = actions.dtype if isinstance(actions, torch.Tensor) else type(actions).__name__
-        raise UserError(f"plan() returned actions of {kind}, expected a tensor of whole numbers")
-    if actions.ndim != 2 or len(actions) != rows or not actions.shape[1]:
-        expected = f"({rows}, H): one line per row that was asked for, of at least one action"
-        raise UserError(f"plan() returned actions of shape {tuple(actions.shape)}, expected {expected}")
-    low, high = int(actions.min()), int(actions.max())
-    if low < 0 or high >= num_actions:
-        raise UserError(f"plan() returned actions from {low} to {high}, expected 0 to {num_actions - 1}")
-    return actions, found[1]
-
-
-def wilson(successes: int, number: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share."""
-    p = successes / number
-    centre = (p + z * z / (2 * number)) / (1 + z * z / number)
-    half = z * math.sqrt(p * (1 - p) / number + z * z / (4 * number * number)) / (1 + z * z / number)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
-
-
-class Stopwatch:
+class TimedPlanner:
     """A planner that adds up the time spent in it."""
 
     def __init__(self, planner: Planner) -> None:
-        self.planner, self.needs_oracle, self.seconds = planner, planner.needs_oracle, 0.0
+        self.planner, self.seconds = planner, 0.0
+        self.privileged, self.action_steps = planner.privileged, planner.action_steps
 
-    def start(self, *arguments: Any) -> Any:
-        return self._timed(self.planner.start, *arguments)
+    def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
+        return self._timed(self.planner.reset, observations, oracle)
 
-    def plan(self, *arguments: Any) -> Any:
-        return self._timed(self.planner.plan, *arguments)
+    def plan(
+        self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
+    ) -> tuple[Plan, Memory]:
+        found: tuple[Plan, Memory] = self._timed(self.planner.plan, observations, memory, rng, ids, oracle)
+        return found
 
-    def observe(self, *arguments: Any) -> Any:
-        return self._timed(self.planner.observe, *arguments)
+    def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
+        return self._timed(self.planner.observe, memory, actions, observations, ids)
 
     def _timed(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             return function(*arguments)
         finally:
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - start_time
 
 
 @dataclass(frozen=True)
-class Played:
-    """Episodes, and what they took."""
+class TimedRollouts:
+    """Episodes, and the time they took."""
 
-    results: list[EpisodeResult]
+    rollouts: list[Rollout]
     seconds: float
     planner_seconds: float
 
 
-def rollout_timed(planner: Planner, task: Task, seeds: Sequence[int], **options: Any) -> Played:
-    """`rollout`, with what it took."""
-    watch, began = Stopwatch(planner), time.perf_counter()
-    results = rollout(watch, task, seeds, **options)
-    return Played(results, time.perf_counter() - began, watch.seconds)
-
-
-def efficiency(result: EpisodeResult, best: int) -> float:
-    """Success weighted by path length, S · L / max(L, steps): L is the length of a good path."""
-    return result.success * max(best, 1) / max(best, result.steps, 1)
+def play_timed(planner: Planner, task: Task, seeds: Sequence[int], **options: Any) -> TimedRollouts:
+    """`rollout.play`, with the time it took."""
+    timed, start_time = TimedPlanner(planner), time.perf_counter()
+    rollouts = play(timed, task, seeds, **options)
+    return TimedRollouts(rollouts, time.perf_counter() - start_time, timed.seconds)
 
 
 @dataclass(frozen=True)
 class Score:
-    """What many episodes come to. Rates are shares from 0 to 1."""
+    """Many episodes, summed up."""
 
     episodes: int
-    success: float
-    success_interval: tuple[float, float]
-    spl: float | None  # None where no expert tells the length of a good path
-    mean_steps: float
-    stall: float
-    cells: float
-    plans: int
+    metrics: dict[str, Summary | None]  # the task's, its headline first; None: not defined here
+    num_plans: int
     seconds: float
     planner_seconds: float  # of `seconds`, those spent in the planner; the others went into environments
 
     @staticmethod
-    def of(played: Played, expert_steps: Mapping[int, int] | None) -> Score:
-        """SPL is the mean of what `efficiency` gives, against the expert's steps on that seed."""
-        results = played.results
-        number = len(results)
-        spl = None
-        if expert_steps is not None:
-            spl = sum(efficiency(result, expert_steps[result.seed]) for result in results) / number
-        won = sum(result.success for result in results)
-        steps = sum(result.steps for result in results)
+    def of(task: Task, played: TimedRollouts) -> Score:
         return Score(
-            episodes=number,
-            success=won / number,
-            success_interval=wilson(won, number),
-            spl=spl,
-            mean_steps=steps / number,
-            stall=sum(result.stalled for result in results) / max(steps, 1),
-            cells=sum(result.cells for result in results) / number,
-            plans=sum(result.plans for result in results),
+            episodes=len(played.rollouts),
+            metrics={metric.name: summarize(metric, played.rollouts) for metric in resolve(task)},
+            num_plans=sum(rollout.num_plans for rollout in played.rollouts),
             seconds=played.seconds,
             planner_seconds=played.planner_seconds,
         )
 
+    def value(self, metric: str) -> float | None:
+        summary = self.metrics.get(metric)
+        return None if summary is None else summary.value
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A planner on a task, beside the blind walk and the expert on the same seeds."""
+    """A planner on a task, beside the random policy and the expert on the same seeds."""
 
-    results: list[EpisodeResult]
+    task: Task
+    rollouts: list[Rollout]
     planner: Score
-    walk: Score | None
-    bot: Score | None
+    random: Score | None
+    expert: Score | None
 
 
 def evaluate(
@@ -208,25 +102,93 @@ def evaluate(
     task: Task,
     seeds: Sequence[int],
     *,
-    walk: Planner | None,
-    execute: int | None = None,
+    baseline: Planner | None,
+    action_steps: int | None = None,
     seed: int = 0,
-    wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
-    tick: Callable[[int], None] | None = None,
+    wrapper: Wrapper | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Everything that a result should be shown with. `tick` counts episodes of all three."""
+    """Everything that a result should be shown with. `on_progress` counts episodes of all three."""
 
-    def play(who: Planner, **options: Any) -> Played:
-        return rollout_timed(who, task, seeds, seed=seed, tick=tick, **options)
+    def timed(who: Planner, **options: Any) -> TimedRollouts:
+        return play_timed(who, task, seeds, seed=seed, on_progress=on_progress, **options)
 
-    expert_steps: dict[int, int] | None = None
-    bot = blind = None
+    references: dict[str, Mapping[int, int | None]] = {
+        name: {one: steps(one) for one in seeds} for name, steps in task.references.items()
+    }
+    of_expert = None
     if task.expert is not None:
-        # The expert plays the world as it is, without slips: its steps are the measure of a good path.
-        expert = play(task.expert())
-        expert_steps = {result.seed: result.steps for result in expert.results}
-        bot = Score.of(expert, expert_steps)
-    played = play(planner, execute=execute, wrap=wrap)
-    if walk is not None:
-        blind = Score.of(play(walk, wrap=wrap), expert_steps)
-    return Evaluation(played.results, Score.of(played, expert_steps), blind, bot)
+        # The expert plays the environment as it is, without slips: its steps are the measure of a good path.
+        of_expert = timed(task.expert())
+        references["expert"] = {rollout.seed: rollout.num_steps for rollout in of_expert.rollouts}
+        of_expert = _with_references(of_expert, references)
+    of_planner = _with_references(timed(planner, action_steps=action_steps, wrapper=wrapper), references)
+    of_random = None if baseline is None else _with_references(timed(baseline, wrapper=wrapper), references)
+    return Evaluation(
+        task,
+        of_planner.rollouts,
+        Score.of(task, of_planner),
+        None if of_random is None else Score.of(task, of_random),
+        None if of_expert is None else Score.of(task, of_expert),
+    )
+
+
+def _with_references(played: TimedRollouts, references: Mapping[str, Mapping[int, int | None]]) -> TimedRollouts:
+    rollouts = [
+        dataclasses.replace(one, references={name: steps[one.seed] for name, steps in references.items()})
+        for one in played.rollouts
+    ]
+    return dataclasses.replace(played, rollouts=rollouts)
+
+
+def to_record(
+    name: str,
+    task: Task,
+    seeds: Sequence[int],
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+    *,
+    action_steps: int | None = None,
+    commit: str | None = None,
+) -> dict[str, Any]:
+    """What was measured, as JSON; shares are from 0 to 1.
+
+    Values of single episodes are what a metric gives before it is divided by its weight: for stalling, the number of
+    steps that changed nothing, with the number of steps as its weight.
+    """
+    text = json.dumps({key: config.get(key) for key in ("method", "planner", "training", "dataset")}, sort_keys=True)
+    score, rollouts, metrics = evaluation.planner, evaluation.rollouts, resolve(task)
+    planner = config.get("planner", {})
+    return {
+        "task": task.name,
+        "planner": name,
+        "method": config.get("method"),
+        "preset": planner.get("preset"),
+        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "commit": commit,
+        "first_seed": seeds[0],
+        "action_steps": planner.get("action_steps") if action_steps is None else action_steps,
+        **_score_record(score),
+        "plans_per_second": score.num_plans / score.seconds,
+        "baselines": {
+            baseline: _score_record(one)
+            for baseline, one in (("random", evaluation.random), ("expert", evaluation.expert))
+            if one is not None
+        },
+        "episodes": {
+            "seeds": [rollout.seed for rollout in rollouts],
+            "metrics": {metric.name: episode_values(metric, rollouts) for metric in metrics},
+            "weights": {metric.name: episode_weights(metric, rollouts) for metric in metrics if metric.weight},
+            "references": {key: [rollout.references[key] for rollout in rollouts] for key in rollouts[0].references},
+        },
+    }
+
+
+def _score_record(score: Score) -> dict[str, Any]:
+    return {
+        "num_episodes": score.episodes,
+        "metrics": {name: one and dataclasses.asdict(one) for name, one in score.metrics.items()},
+        "num_plans": score.num_plans,
+        "seconds": score.seconds,
+        "planner_seconds": score.planner_seconds,
+    }

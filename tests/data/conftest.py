@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from genplan.data.demos import Recipe, collect
+from genplan.collect import CollectConfig, collect
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,9 +21,9 @@ def datasets(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def maze(datasets):
-    return collect(Recipe("MazeS4G1", 30), workers=1)
+    return collect(CollectConfig("MazeS4G1", 30), workers=1)
 
 
 @pytest.fixture(scope="session")
 def blocked(datasets):
-    return collect(Recipe("BlockUnlock", 8), workers=1)
+    return collect(CollectConfig("BlockUnlock", 8), workers=1)

@@ -7,16 +7,16 @@ import itertools
 import torch
 from torch import Tensor
 
-from genplan.flow import Path, Source, transition
+from genplan.flow import ProbPath, Source, transition
 
 LENGTH = 3
 
 
 def joint(size: int, seed: int = 0) -> Tensor:
-    """A random, full-support law over LENGTH tokens: [size, size, size]."""
+    """A random, full-support distribution over LENGTH tokens: [size, size, size]."""
     generator = torch.Generator().manual_seed(seed)
-    law = torch.rand(*[size] * LENGTH, generator=generator, dtype=torch.float64).mul(3).exp()
-    return law / law.sum()
+    weights = torch.rand(*[size] * LENGTH, generator=generator, dtype=torch.float64).mul(3).exp()
+    return weights / weights.sum()
 
 
 def states(num: int) -> Tensor:
@@ -24,7 +24,7 @@ def states(num: int) -> Tensor:
     return torch.tensor(list(itertools.product(range(num), repeat=LENGTH)))
 
 
-def posterior(path: Path, stream: str, data: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+def posterior(path: ProbPath, stream: str, data: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
     """p(x_1^k | x_t) for every sequence x_t [N, LENGTH], by Bayes' rule: [N, LENGTH, S]."""
     size = path.sizes[stream]
     clean = states(size)  # [M, L]
@@ -32,29 +32,29 @@ def posterior(path: Path, stream: str, data: Tensor, x_t: Tensor, t: Tensor) -> 
     picked = likelihood[torch.arange(len(clean))[None, :, None], torch.arange(LENGTH), x_t[:, None, :]]  # [N, M, L]
     weights = picked.prod(-1) * data.reshape(-1)  # [N, M]
     one_hot = torch.nn.functional.one_hot(clean, size).double()  # [M, L, S]
-    unnormalised = torch.einsum("nm,mls->nls", weights, one_hot)
-    total = unnormalised.sum(-1, keepdim=True)
-    # Sequences that cannot occur (they contradict the data) get any law: nothing ever reaches them.
-    return torch.where(total > 0, unnormalised / total.clamp(min=1e-300), 1 / size)
+    unnormalized = torch.einsum("nm,mls->nls", weights, one_hot)
+    total = unnormalized.sum(-1, keepdim=True)
+    # Sequences that cannot occur (they contradict the data) get any distribution: nothing ever reaches them.
+    return torch.where(total > 0, unnormalized / total.clamp(min=1e-300), 1 / size)
 
 
-def sampled_law(path: Path, stream: str, data: Tensor, steps: int, eta: float = 0.0) -> Tensor:
-    """The law of the sampler's output after `steps` steps with the exact posterior, by propagating it exactly."""
+def sampled_probs(path: ProbPath, stream: str, data: Tensor, steps: int, eta: float = 0.0) -> Tensor:
+    """The distribution of the sampler's output after `steps` steps with the exact posterior, propagated exactly."""
     num = path.num_states(stream)
-    everything = states(num)
-    law = torch.zeros(len(everything), dtype=torch.float64)
+    x_t = states(num)
+    probs = torch.zeros(len(x_t), dtype=torch.float64)
     if path.source is Source.MASK:
-        law[-1] = 1.0  # all MASK
+        probs[-1] = 1.0  # all MASK
     else:
-        law[:] = 1 / len(law)
+        probs[:] = 1 / len(probs)
     for k in range(steps):
         t = torch.tensor(k / steps, dtype=torch.float64)
         t_next = torch.tensor((k + 1) / steps, dtype=torch.float64)
-        probs = posterior(path, stream, data, everything, t)
-        kernel = transition(path, stream, probs, everything, t.reshape(1, 1), t_next.reshape(1, 1), eta)  # [N, L, num]
+        denoised = posterior(path, stream, data, x_t, t)
+        kernel = transition(path, stream, denoised, x_t, t.reshape(1, 1), t_next.reshape(1, 1), eta)  # [N, L, num]
         step = kernel[:, 0, :, None, None] * kernel[:, 1, None, :, None] * kernel[:, 2, None, None, :]
-        law = torch.einsum("n,nabc->abc", law, step).reshape(-1)
-    cube = law.reshape(num, num, num)
+        probs = torch.einsum("n,nabc->abc", probs, step).reshape(-1)
+    cube = probs.reshape(num, num, num)
     size = path.sizes[stream]
     return cube[:size, :size, :size]
 

@@ -6,7 +6,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from genplan.flow import Path, Rng, Schedule, Source
+from genplan.flow import ProbPath, Rng, Source
 
 
 @st.composite
@@ -23,12 +23,12 @@ def clean(sizes, shapes, rng):
     return {name: rng.fold("clean", name).integers(sizes[name], shapes[name]) for name in sizes}
 
 
-@hypothesis_given(problems(), st.sampled_from(Source), st.sampled_from(Schedule), st.floats(0, 1))
+@hypothesis_given(problems(), st.sampled_from(Source), st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
-def test_corrupt_keeps_shape_range_and_what_is_given(problem, source, schedule, t):
+def test_corrupt_keeps_shape_range_and_what_is_given(problem, source, t):
     sizes, shapes, batch, seed = problem
     rng = Rng.of(seed, batch=batch) if batch else Rng.of(seed)
-    path = Path(sizes, source, schedule)
+    path = ProbPath(sizes, source)
     x_1 = clean(sizes, shapes, rng)
     given = {name: rng.fold("given", name).uniform(shapes[name]) < 0.5 for name in sizes}
     x_t = path.corrupt(x_1, t, rng, given)
@@ -43,9 +43,8 @@ def test_corrupt_keeps_shape_range_and_what_is_given(problem, source, schedule, 
 
 
 @pytest.mark.parametrize("source", Source)
-@pytest.mark.parametrize("schedule", Schedule)
-def test_endpoints(source, schedule):
-    path = Path({"a": 5, "b": 3}, source, schedule)
+def test_endpoints(source):
+    path = ProbPath({"a": 5, "b": 3}, source)
     rng = Rng.of(0, batch=(1000,))
     x_1 = clean(path.sizes, {"a": (4,), "b": ()}, rng)
     at_end = path.corrupt(x_1, 1.0, rng)
@@ -57,26 +56,22 @@ def test_endpoints(source, schedule):
         assert (at_start["a"] == 5).all()
 
 
-@pytest.mark.parametrize("schedule", Schedule)
-def test_schedule(schedule):
+def test_schedule():
+    path = ProbPath({"a": 2})
     t = torch.linspace(0, 1, 101, dtype=torch.float64)
-    kappa = schedule.kappa(t)
-    assert kappa[0] == 0
-    assert abs(kappa[-1] - 1) < 1e-15
-    assert (kappa.diff() > 0).all()
+    assert torch.equal(path.kappa(t), t)
+    assert path.kappa(0.25) == 0.25
     h = 1e-6
-    numeric = (schedule.kappa(t + h) - schedule.kappa(t - h)) / (2 * h)
-    assert torch.allclose(schedule.kappa_dot(t), numeric, atol=1e-8)
-    assert all(math.isclose(schedule.time(k.item()), s.item(), abs_tol=1e-7) for k, s in zip(kappa, t, strict=True))
+    numeric = (path.kappa(t + h) - path.kappa(t - h)) / (2 * h)
+    assert torch.allclose(path.kappa_dot(t), numeric, atol=1e-8)
 
 
 @pytest.mark.parametrize("source", Source)
-@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("t", [0.15, 0.5, 0.9])
-def test_frequencies_follow_the_law(source, schedule, t):
+def test_frequencies_follow_the_marginal(source, t):
     """Chi-square against p_t|1, at most six degrees of freedom: a limit of 31.5 has odds below 2e-5."""
     size, n = 6, 40_000
-    path = Path({"a": size}, source, schedule)
+    path = ProbPath({"a": size}, source)
     x_1 = {"a": torch.full((n, 1), 2)}
     x_t = path.corrupt(x_1, t, Rng.of(11, batch=(n,)))["a"]
     expected = path.marginal("a", torch.tensor(2), torch.tensor(t, dtype=torch.float64)) * n
@@ -87,20 +82,20 @@ def test_frequencies_follow_the_law(source, schedule, t):
 
 
 def test_streams_and_positions_are_corrupted_independently():
-    """One t, independent draws: the chance that two positions both show is kappa². Four sigma: odds 6e-5."""
+    """One t, independent draws: two positions are both data with probability kappa². Four sigma: odds 6e-5."""
     n, t = 40_000, 0.4
-    path = Path({"a": 5, "b": 5})
+    path = ProbPath({"a": 5, "b": 5})
     rng = Rng.of(1, batch=(n,))
     x_1 = {name: torch.zeros(n, 2, dtype=torch.int64) for name in "ab"}
     x_t = path.corrupt(x_1, t, rng)
-    shows = torch.cat([x_t["a"] == 0, x_t["b"] == 0], -1).double()
-    both = (shows.T @ shows / n)[~torch.eye(4, dtype=torch.bool)]
+    is_data = torch.cat([x_t["a"] == 0, x_t["b"] == 0], -1).double()
+    both = (is_data.T @ is_data / n)[~torch.eye(4, dtype=torch.bool)]
     assert ((both - t**2).abs() < 4 * math.sqrt(t**2 * (1 - t**2) / n)).all()
 
 
 @pytest.mark.parametrize("source", Source)
 def test_a_batch_equals_its_rows(source):
-    path = Path({"a": 9, "b": 4}, source)
+    path = ProbPath({"a": 9, "b": 4}, source)
     rng = Rng.of(3, batch=(6,))
     x_1 = clean(path.sizes, {"a": (5,), "b": (2, 3)}, rng)
     t = torch.linspace(0, 1, 6)
@@ -111,21 +106,21 @@ def test_a_batch_equals_its_rows(source):
 
 
 def test_low_precision_times_are_widened():
-    path = Path({"a": 4})
+    path = ProbPath({"a": 4})
     rng = Rng.of(0, batch=(8,))
     x_1 = {"a": torch.zeros(8, 3, dtype=torch.int64)}
     t = torch.full((8,), 0.5)
     assert torch.equal(path.corrupt(x_1, t.bfloat16(), rng)["a"], path.corrupt(x_1, t, rng)["a"])
 
 
-def test_bad_paths_and_tokens_are_told_both_numbers():
+def test_errors_quote_both_numbers():
     with pytest.raises(ValueError, match="at least 2 tokens, found 1"):
-        Path({"a": 1})
+        ProbPath({"a": 1})
     with pytest.raises(ValueError, match="at least 1 stream, found 0"):
-        Path({})
+        ProbPath({})
     with pytest.raises(ValueError, match="'fog' is not a valid Source"):
-        Path({"a": 2}, "fog")
-    path = Path({"a": 4})
+        ProbPath({"a": 2}, "fog")
+    path = ProbPath({"a": 4})
     rng = Rng.of(0, batch=(2,))
     good = torch.zeros(2, 3, dtype=torch.int64)
     with pytest.raises(ValueError, match="has a token 4, expected 0 to 3"):

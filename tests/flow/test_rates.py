@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from genplan.flow import Path, Schedule, Source, conditional_rates, expected_rates, step_probabilities, transition
-from tests.flow.exact import joint, posterior, sampled_law, states, total_variation
+from genplan.flow import ProbPath, Source, conditional_rates, expected_rates, step_probabilities, transition
+from tests.flow.exact import joint, posterior, sampled_probs, states, total_variation
 
 TIMES = torch.tensor([0.05, 0.3, 0.5, 0.77, 0.99], dtype=torch.float64)
 ETAS = [0.0, 0.5, 3.0]
@@ -14,11 +14,10 @@ SIZE = 5
 
 
 @pytest.mark.parametrize("source", Source)
-@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("eta", ETAS)
-def test_kolmogorov_for_every_target(source, schedule, eta):
+def test_kolmogorov_for_every_target(source, eta):
     """p_t|1 R_t = d p_t|1 / dt, to 1e-10."""
-    path = Path({"a": SIZE}, source, schedule)
+    path = ProbPath({"a": SIZE}, source)
     x_1 = torch.arange(SIZE)[:, None].expand(SIZE, len(TIMES))
     t = TIMES.expand(SIZE, -1)
     rates = conditional_rates(path, "a", x_1, t, eta)
@@ -30,11 +29,10 @@ def test_kolmogorov_for_every_target(source, schedule, eta):
 
 
 @pytest.mark.parametrize("source", Source)
-@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("eta", ETAS)
-def test_closed_form_equals_the_definition(source, schedule, eta):
+def test_closed_form_equals_the_definition(source, eta):
     """E[R(x, j | x_1)] over x_1 ~ p(x_1 | x), to 1e-10: only targets that can have led to x have weight."""
-    path = Path({"a": SIZE}, source, schedule)
+    path = ProbPath({"a": SIZE}, source)
     num_states = path.num_states("a")
     data = torch.rand(SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     data = data / data.sum()
@@ -45,7 +43,7 @@ def test_closed_form_equals_the_definition(source, schedule, eta):
         weights = likelihood * data[:, None]
         weights = weights / weights.sum(0)  # p(x_1 | x): [S, x]
         by_definition = torch.einsum("sx,sxj->xj", weights, conditional)
-        kappa, kappa_dot = schedule.kappa(t), schedule.kappa_dot(t)
+        kappa, kappa_dot = path.kappa(t), path.kappa_dot(t)
         closed = expected_rates(path, "a", weights.T, torch.arange(num_states), kappa, kappa_dot, eta)
         scale = by_definition.abs().max().clamp(min=1)
         assert ((closed - by_definition).abs() / scale).max() < 1e-10
@@ -58,7 +56,7 @@ def test_closed_form_equals_the_definition(source, schedule, eta):
 
 def test_at_zero_the_closed_form_is_the_limit():
     """Taken literally, dead states forbid the first jump out of MASK; the closed form keeps its limit."""
-    path = Path({"a": SIZE})
+    path = ProbPath({"a": SIZE})
     zero = torch.zeros((), dtype=torch.float64)
     literal = conditional_rates(path, "a", torch.tensor(1), zero)
     assert literal.abs().max() == 0
@@ -71,17 +69,17 @@ def test_at_zero_the_closed_form_is_the_limit():
 
 
 @pytest.mark.parametrize("source", Source)
-def test_steps_are_laws_and_the_last_is_exact(source):
-    path = Path({"a": SIZE}, source)
+def test_steps_are_distributions_and_the_last_is_exact(source):
+    path = ProbPath({"a": SIZE}, source)
     num_states = path.num_states("a")
     x = torch.arange(num_states)
     probs = torch.rand(num_states, SIZE, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     probs = probs / probs.sum(-1, keepdim=True)
     for eta in (0.0, 1.0, 100.0):  # 100 asks for more than the simplex has: it is clipped
         for t in (0.0, 0.25, 0.5):
-            law = transition(path, "a", probs, x, torch.tensor([t]).double(), torch.tensor([t + 0.25]).double(), eta)
-            assert law.min() >= 0
-            assert torch.allclose(law.sum(-1), torch.ones(num_states).double())
+            step = transition(path, "a", probs, x, torch.tensor([t]).double(), torch.tensor([t + 0.25]).double(), eta)
+            assert step.min() >= 0
+            assert torch.allclose(step.sum(-1), torch.ones(num_states).double())
     last = transition(path, "a", probs, x, torch.tensor([0.9]).double(), torch.ones(1).double(), eta=5.0)
     if source is Source.UNIFORM:
         assert torch.allclose(last, probs)
@@ -92,37 +90,35 @@ def test_steps_are_laws_and_the_last_is_exact(source):
 
 def test_step_probabilities_clip_to_the_simplex():
     rates = torch.tensor([[-8.0, 6.0, 2.0]])
-    law = step_probabilities(rates, torch.tensor([0]), torch.tensor([0.5]))
-    assert torch.allclose(law, torch.tensor([[0.0, 0.75, 0.25]]))
+    step = step_probabilities(rates, torch.tensor([0]), torch.tensor([0.5]))
+    assert torch.allclose(step, torch.tensor([[0.0, 0.75, 0.25]]))
 
 
-@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("eta", [0.0, 1.0])
-def test_mask_converges_at_first_order(schedule, eta):
-    """The distance to the data halves as the steps double (factor 0.45 to 0.6 from 4 to 64; no chance involved)."""
-    path = Path({"a": 3}, Source.MASK, schedule)
+def test_mask_converges_at_first_order(eta):
+    """The distance to the data halves as the steps double (factor 0.45 to 0.6 from 4 to 64; no randomness)."""
+    path = ProbPath({"a": 3}, Source.MASK)
     data = joint(3)
-    distances = [total_variation(sampled_law(path, "a", data, steps, eta), data) for steps in (4, 8, 16, 32, 64)]
+    distances = [total_variation(sampled_probs(path, "a", data, steps, eta), data) for steps in (4, 8, 16, 32, 64)]
     factors = [b / a for a, b in pairwise(distances)]
     assert all(0.45 <= factor <= 0.6 for factor in factors), (distances, factors)
 
 
-@pytest.mark.parametrize("schedule", Schedule)
 @pytest.mark.parametrize("eta", [0.0, 0.3])
-def test_uniform_converges(schedule, eta):
-    path = Path({"a": 3}, Source.UNIFORM, schedule)
+def test_uniform_converges(eta):
+    path = ProbPath({"a": 3}, Source.UNIFORM)
     data = joint(3)
-    distances = [total_variation(sampled_law(path, "a", data, steps, eta), data) for steps in (4, 8, 16, 32, 64)]
+    distances = [total_variation(sampled_probs(path, "a", data, steps, eta), data) for steps in (4, 8, 16, 32, 64)]
     factors = [b / a for a, b in pairwise(distances)]
     assert all(factor <= 0.6 for factor in factors), (distances, factors)
 
 
 def test_the_posterior_used_above_is_a_posterior():
-    path = Path({"a": 3})
+    path = ProbPath({"a": 3})
     data = joint(3)
     probs = posterior(path, "a", data, states(4), torch.tensor(0.4).double())
     assert torch.allclose(probs.sum(-1), torch.ones(64, 3).double())
     all_masked = probs[-1]
     assert torch.allclose(all_masked[0], data.sum((1, 2)))
-    settled = probs[0]  # x_t = (0, 0, 0): every token is known
-    assert torch.allclose(settled, torch.eye(3).double()[[0, 0, 0]])
+    committed = probs[0]  # x_t = (0, 0, 0): every token is known
+    assert torch.allclose(committed, torch.eye(3).double()[[0, 0, 0]])

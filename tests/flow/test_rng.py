@@ -1,6 +1,6 @@
-"""Row-keyed chance: reproducible, independent of the batch, and uniform.
+"""Row-keyed random numbers: reproducible, independent of the batch, and uniform.
 
-Statistical tests use fixed seeds: they are decided once and for all. The stated odds are those of a false alarm had the
+Statistical tests use fixed seeds, so their outcome never changes. The stated odds are those of a false alarm had the
 seed been drawn at random.
 """
 
@@ -60,9 +60,9 @@ def test_uniform_is_uniform(dtype):
     # Kolmogorov-Smirnov: P(D > 2.2 / sqrt(n)) = 2 exp(−2 · 2.2²) < 1.3e-4.
     ranks = torch.arange(1, n + 1, dtype=torch.float64) / n
     assert (u.flatten().double().sort().values - ranks).abs().max() < 2.2 / math.sqrt(n)
-    # Neighbours, along the row and across rows, are uncorrelated: |r| < 4 / sqrt(n), odds 6e-5 each.
-    centred = u.double() - 0.5
-    for a, b in ((centred[:, 1:], centred[:, :-1]), (centred[1:], centred[:-1])):
+    # Neighbors, along the row and across rows, are uncorrelated: |r| < 4 / sqrt(n), odds 6e-5 each.
+    centered = u.double() - 0.5
+    for a, b in ((centered[:, 1:], centered[:, :-1]), (centered[1:], centered[:-1])):
         assert abs((a * b).mean() * 12) < 4 / math.sqrt(a.numel())
 
 

@@ -1,106 +1,118 @@
-"""Experts and blind walks, through the protocol that every planner answers to."""
+"""Experts and random policies, through the protocol that every planner answers to."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
 from genplan import tasks
-from genplan.data.demos import collect_episode
+from genplan.collect import collect_episode
+from genplan.envs.wrappers import SlipperyActions
 from genplan.errors import UserError
-from genplan.evaluate import rollout
 from genplan.flow import Rng
-from genplan.planners.names import resolve
-from genplan.planners.reference import Bot, Walk, demonstrated_actions
-from genplan.tasks.noise import SlipperyActions
-from genplan.tasks.table import ROWS, TEST_SEEDS, WORLDS
+from genplan.names import load_planner
+from genplan.planners.reference import NoisyExpert, RandomPolicy, demonstrated_actions, random_policy
+from genplan.rollout import play
+from genplan.spec import Actions
+from genplan.tasks.paper import ROWS
+from genplan.types import TEST_SEEDS
+
+BOX = Actions(low=(-1.0, 2.0), high=(1.0, 5.0))
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_the_bot_solves_every_world(name):
-    ticks = []
-    results = rollout(resolve("bot", tasks.get(name)), tasks.get(name), TEST_SEEDS[:12], tick=ticks.append)
-    assert all(result.success for result in results)
-    assert sum(ticks) == 12
-    assert all(len(result.actions) == result.steps == result.plans for result in results)
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_the_expert_solves_every_task(name):
+    ended = []
+    rollouts = play(load_planner("expert", tasks.get(name)), tasks.get(name), TEST_SEEDS[:8], on_progress=ended.append)
+    assert all(rollout.success for rollout in rollouts)
+    assert sum(ended) == 8
+    assert all(rollout.num_steps == rollout.num_plans for rollout in rollouts)
 
 
-def test_blind_walks_score_what_the_table_says():
+def test_random_policies_score_what_the_table_says():
     """60 episodes of the room: 66 % and 34 % in the table; 20 points are three standard errors (odds 3e-3)."""
     task = tasks.get("LocS10N10G2")
     for kind, expected in (("demos", 66), ("uniform", 34)):
-        results = rollout(resolve(f"walk:{kind}", task, "LocS10N1"), task, TEST_SEEDS[:60])
-        assert abs(100 * np.mean([result.success for result in results]) - expected) < 20
-    stalled = sum(result.stalled for result in results) / sum(result.steps for result in results)
-    assert 0.3 < stalled < 0.9  # most of what a uniform walk does changes nothing
+        rollouts = play(load_planner(f"random:{kind}", task, "LocS10N1"), task, TEST_SEEDS[:60])
+        assert abs(100 * np.mean([rollout.success for rollout in rollouts]) - expected) < 20
+    changed = np.concatenate([rollout.changed for rollout in rollouts])
+    assert 0.3 < 1 - changed.mean() < 0.9  # most of what a uniform policy does changes nothing
 
 
 def test_results_do_not_depend_on_the_batch():
     task = tasks.get("MazeS4G1")
-    walk = resolve("walk:lively", task)
-    together = rollout(walk, task, TEST_SEEDS[:5], seed=3)
+    policy = load_planner("random:forward", task)
+    together = [rollout.actions.tolist() for rollout in play(policy, task, TEST_SEEDS[:5], seed=3)]
     for number, seed in enumerate(TEST_SEEDS[:5]):
-        assert rollout(walk, task, [seed], seed=3) == together[number : number + 1]
-    assert rollout(walk, task, TEST_SEEDS[:5], seed=4) != together
+        assert play(policy, task, [seed], seed=3)[0].actions.tolist() == together[number]
+    assert [rollout.actions.tolist() for rollout in play(policy, task, TEST_SEEDS[:5], seed=4)] != together
 
 
 def test_histograms_are_those_of_the_demonstrations():
     counts = demonstrated_actions()
-    assert set(counts) == set(WORLDS)
+    assert set(counts) == set(tasks.TASKS)
     task = tasks.get("MazeClose")
-    env, bot = task.make(), Bot()
-    episodes = [collect_episode(bot, task, env, seed) for seed in range(10_000, 10_060)]
+    env, expert = task.make_env(), task.expert()
+    episodes = [collect_episode(expert, task, env, seed) for seed in range(10_000, 10_060)]
     found = np.bincount(np.concatenate([episode.actions for episode in episodes]), minlength=6)
     shares, expected = found / found.sum(), np.array(counts["MazeClose"]) / sum(counts["MazeClose"])
     assert abs(shares - expected).max() < 0.04
-    assert all(row.trained_on in counts for row in ROWS.values())
+    assert all(row.train_task in counts for row in ROWS.values())
 
 
-def test_a_slippery_world_and_whole_plans():
+def test_an_expert_recovers_from_slips():
     task = tasks.get("LocS10N1")
-    results = rollout(Bot(), task, TEST_SEEDS[:8], wrap=lambda env: SlipperyActions(env, 0.2))
-    assert np.mean([result.success for result in results]) > 0.5
+    slippery = play(task.expert(), task, TEST_SEEDS[:8], wrapper=lambda env: SlipperyActions(env, 0.2))
+    assert np.mean([rollout.success for rollout in slippery]) > 0.5
+    noisy = load_planner("bot:noisy", task)
+    assert noisy.privileged
+    rollouts = play(noisy, task, TEST_SEEDS[:8])
+    assert np.mean([rollout.success for rollout in rollouts]) > 0.5
+    expert = play(task.expert(), task, TEST_SEEDS[:8])
+    assert sum(rollout.num_steps for rollout in rollouts) > sum(rollout.num_steps for rollout in expert)
+    with pytest.raises(ValueError, match="probability of a random action is 1, expected 0 to below 1"):
+        NoisyExpert(noisy, task.spec.actions, 1)
 
-    class Spinner(Walk):
-        def plan(self, observations, memory, rng, rows, oracle=None):
-            plan, memory = super().plan(observations, memory, rng, rows, oracle)
-            return type(plan)(plan.actions.expand(-1, 5)), memory
 
-    whole = rollout(Spinner([1, 0, 0, 0, 0, 0]), task, TEST_SEEDS[:4])
-    assert all(result.plans == -(-result.steps // 5) for result in whole)
-    some = rollout(Spinner([1, 0, 0, 0, 0, 0]), task, TEST_SEEDS[:4], execute=2)
-    assert all(result.plans == -(-result.steps // 2) for result in some)
-    with pytest.raises(ValueError, match="execute is 0, expected at least 1"):
-        rollout(Bot(), task, [1], execute=0)
+def test_continuous_actions_are_drawn_inside_their_bounds():
+    rows = torch.arange(500)
+    plan, _ = random_policy("uniform", BOX).plan(None, None, Rng.of(0, rows), rows)
+    assert plan.actions.shape == (500, 1, 2)
+    BOX.check(plan.actions.numpy(), "actions")
+    assert plan.actions[:, 0].amin(0).tolist() == pytest.approx([-1, 2], abs=0.05)
+    assert plan.actions[:, 0].amax(0).tolist() == pytest.approx([1, 5], abs=0.05)
+    with pytest.raises(UserError, match="random:forward knows MiniGrid's 6 actions, found others"):
+        random_policy("forward", BOX)
 
 
 def test_names(tmp_path):
     task = tasks.get("MazeS4G1")
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from genplan.planners.reference import Walk\n"
-        "class Mine(Walk):\n    def __init__(self):\n        super().__init__([1] * 6)\n"
+        "from genplan.planners.reference import RandomPolicy\nfrom genplan.spec import Actions\n"
+        "class Mine(RandomPolicy):\n    def __init__(self):\n        super().__init__(Actions(6), [1] * 6)\n"
         "ready = Mine()\nnumber = 3\n"
     )
-    assert resolve(f"{mine}:Mine", task).weights.tolist() == [1] * 6
-    assert resolve(f"{mine}:ready", task).plan
+    assert load_planner(f"{mine}:Mine", task).weights.tolist() == [1] * 6
+    assert load_planner(f"{mine}:ready", task).plan
+    assert load_planner("walk:lively", task).weights.tolist() == load_planner("random:forward", task).weights.tolist()
     for name, message in (
-        (f"{mine}:Other", "has no 'Other'; it has: Walk, Mine, ready, number"),
+        (f"{mine}:Other", "has no 'Other'"),
         (f"{tmp_path}/none.py:X", "there is no file"),
-        ("walk:backwards", "there is no walk 'backwards'"),
+        ("random:backwards", "there is no random policy 'backwards'"),
         ("nobody", "there is no planner 'nobody'; expected one of"),
     ):
         with pytest.raises(UserError, match=message):
-            resolve(name, task)
-    with pytest.raises(UserError, match=r"expected a genplan\.tasks\.Task"):
-        tasks.get(f"{mine}:number")
-    with pytest.raises(UserError, match="did you mean MazeS4G"):
-        tasks.get("MazeS4G")
+            load_planner(name, task)
     with pytest.raises(UserError, match="needs the oracle"):
-        Bot().start(None)
+        task.expert().reset(None)
     with pytest.raises(UserError, match="knows the demonstrations of"):
-        resolve("walk:demos", task, "Nowhere")
+        load_planner("random:demos", task, "Nowhere")
     with pytest.raises(UserError, match="has no expert"):
-        resolve("bot", type(task)("x", task.make, task.spec, task.observe, 5))
-    with pytest.raises(ValueError, match="expected at least 0 each"):
-        Walk([-1, 2])
-    assert Walk([0, 1]).plan(None, None, Rng.of(0, torch.arange(2)), torch.arange(2))[0].actions.tolist() == [[1], [1]]
+        load_planner("expert", dataclasses.replace(task, expert=None))
+    with pytest.raises(ValueError, match="expected at least 0"):
+        RandomPolicy(Actions(2), [-1, 2])
+    rows = torch.arange(2)
+    plan, _ = RandomPolicy(Actions(2), [0, 1]).plan(None, None, Rng.of(0, rows), rows)
+    assert plan.actions.tolist() == [[1], [1]]

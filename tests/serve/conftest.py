@@ -1,4 +1,4 @@
-"""A real server on a free port, with the shipped planners and one run folder that is being trained."""
+"""A real server on a free port, with the pretrained planners and a run folder that is being trained."""
 
 import contextlib
 import json
@@ -12,12 +12,12 @@ pytest.importorskip("fastapi")
 import httpx
 import uvicorn
 
-from genplan.export import shipped
+from genplan.checkpoint import pretrained, read_config
 from genplan.serve.app import make_app
 
 
 @contextlib.contextmanager
-def running(folder):
+def run_server(folder):
     server = uvicorn.Server(uvicorn.Config(make_app(folder), host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -30,19 +30,27 @@ def running(folder):
         thread.join()
 
 
+def write_config(folder, config):
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
     """The folder that is served."""
     folder = tmp_path_factory.mktemp("served")
     run = folder / "runs" / "mine"
-    shutil.copytree(shipped()["MazeS4G1"], run)
-    lines = [{"step": step, "loss/actions": 1 / step, "held out/loss": 2 / step} for step in (50, 100, 150)]
+    shutil.copytree(pretrained()["MazeS4G1"], run)
+    lines = [{"step": step, "loss/actions": 1 / step, "val/loss": 2 / step} for step in (50, 100, 150)]
     (run / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 2')
-    odd = folder / "runs" / "a-run-with-a-name-that-goes-on-and-on-because-it-tells-all-of-its-settings-2000"
-    shutil.copytree(run, odd)  # and its settings are not what the page would ask for
-    config = json.loads((odd / "config.json").read_text())
-    config["planner"]["iterations"] = 64
-    (odd / "config.json").write_text(json.dumps(config))
+    long = folder / "runs" / "a-run-with-a-name-that-goes-on-and-on-because-it-holds-all-of-its-settings-2000"
+    shutil.copytree(run, long)
+    config = read_config(long)
+    config["planner"]["sampler"]["iterations"] = 64  # more than the page can ask for
+    write_config(long, config)
+    foreign = folder / "foreign"
+    shutil.copytree(run, foreign)
+    (folder / "own.py").write_text(f"open({str(folder / 'executed')!r}, 'w')")
+    write_config(foreign, {**config, "method": f"{folder / 'own.py'}:Planner"})
     empty = folder / "empty"
     empty.mkdir()
     (empty / "config.json").write_text('{"format": 1}')
@@ -61,7 +69,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def address(served):
-    with running(served) as url:
+    with run_server(served) as url:
         yield url
 
 

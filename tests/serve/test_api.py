@@ -1,7 +1,8 @@
-"""The API of the page: what it answers, and that nothing a visitor sends breaks it."""
+"""The API: its responses, and that no request breaks the server."""
 
 import concurrent.futures
 import io
+from importlib import resources
 
 import httpx
 import pytest
@@ -10,53 +11,58 @@ from PIL import Image
 PLANNER = "pretrained:MazeS4G1"
 
 
-def test_the_catalogue_names_planners_tasks_words_and_runs(client):
+def test_the_catalogue_lists_planners_tasks_vocabulary_and_runs(client):
     found = client.get("/api/catalogue").json()
     names = [planner["name"] for planner in found["planners"]]
     assert PLANNER in names
     assert "runs/mine" in names
-    assert not any("broken" in name or "link" in name or name == "empty" for name in names)
+    assert not any("broken" in name or "link" in name or name in ("empty", "foreign") for name in names)
     assert {task["name"] for task in found["tasks"]} >= {"MazeS4G1", "KeyCorridorS3R3"}
-    assert "ball" in found["words"]
-    assert found["runs"][::3] == ["broken", "runs/mine"]
-    odd = next(planner for planner in found["planners"] if "goes-on" in planner["name"])
-    assert odd["defaults"]["iterations"] == 64  # more than the page would ask for
+    assert "ball" in found["vocabulary"]
+    assert found["runs"][0] == "broken"
+    assert found["runs"][-1] == "runs/mine"
+    long = next(planner for planner in found["planners"] if "goes-on" in planner["name"])
+    assert long["defaults"]["iterations"] == 64  # more than the page can ask for
+    assert long["has_trace"]
     assert client.get("/api/run", params={"name": "empty"}).status_code == 422
 
 
-def test_a_plan_takes_shape(client, maze):
-    body = {"planner": PLANNER, "maze": maze, "options": {"iterations": 4, "candidates": 3}, "seed": 5}
+def test_a_plan_comes_with_its_denoising(client, maze):
+    body = {"planner": PLANNER, "maze": maze, "options": {"iterations": 4, "num_candidates": 3}, "seed": 5}
     found = client.post("/api/plan", json=body).json()
     assert len(found["candidates"]) == 3
     energies = [candidate["energy"] for candidate in found["candidates"]]
-    assert energies[found["chosen"]] == min(energies)
-    frames = found["candidates"][found["chosen"]]["frames"]
+    assert energies[found["selected"]] == min(energies)
+    frames = found["candidates"][found["selected"]]["frames"]
     assert len(frames) == 5
     assert all(action is None for action in frames[0]["actions"])
     assert all(action is not None for action in frames[-1]["actions"])
     masked = [frame["actions"].count(None) for frame in frames]
     assert masked == sorted(masked, reverse=True)
     assert frames[-1]["energy"] <= frames[0]["energy"]
-    assert client.post("/api/plan", json=body).json()["candidates"] == found["candidates"]  # chance is the seed's
+    assert (
+        client.post("/api/plan", json=body).json()["candidates"] == found["candidates"]
+    )  # random draws depend on the seed
 
 
-def test_an_episode_is_played_and_what_was_expected_is_told(client, maze):
-    body = {"planner": PLANNER, "maze": maze, "execute": 3, "max_steps": 100}
+def test_an_episode_has_executed_and_planned_states(client, maze):
+    body = {"planner": PLANNER, "maze": maze, "action_steps": 3, "max_steps": 100}
     found = client.post("/api/episode", json=body).json()
     assert found["success"]
-    assert len(found["steps"]) >= found["bot_steps"] - 5
+    assert len(found["steps"]) >= found["expert_steps"] - 5
     assert sum(step["expected"] == step["pose"] for step in found["steps"]) > len(found["steps"]) / 2
     assert all(step["plan"] < len(found["plans"]) for step in found["steps"])
     assert client.post("/api/episode", json=body).json()["steps"] == found["steps"]
     slippery = client.post("/api/episode", json={**body, "slip": 0.5}).json()
     assert slippery["steps"] != found["steps"]
-    film = client.post("/api/film", json=body)
-    assert Image.open(io.BytesIO(film.content)).n_frames == len(found["steps"]) + 1
+    gif = client.post("/api/gif", json=body)
+    assert Image.open(io.BytesIO(gif.content)).n_frames == len(found["steps"]) + 1
 
 
-def test_the_bot_plays_too_and_doors_are_seen_to_open(client):
+@pytest.mark.parametrize("name", ["expert", "bot"])
+def test_the_expert_plays_too_and_doors_open(client, name):
     rows = ["############", "##>>..DGAR##", "##..KY######", "############"]
-    body = {"planner": "bot", "maze": {"rows": rows, "mission": "go to the red ball"}}
+    body = {"planner": name, "maze": {"rows": rows, "mission": "go to the red ball"}}
     found = client.post("/api/episode", json=body).json()
     assert found["success"]
     assert [change["code"] for step in found["steps"] for change in step["changes"]] == ["OG"]
@@ -67,7 +73,7 @@ def test_a_landscape_is_low_where_the_plan_goes(client, maze):
     energy = client.post("/api/landscape", json=body).json()["energy"]
     assert len(energy) == len(maze["rows"])
     plan = client.post("/api/plan", json=body).json()
-    x, y, _ = plan["candidates"][0]["frames"][-1]["path"][1]
+    x, y, _ = plan["candidates"][0]["frames"][-1]["states"][1]
     flat = [value for row in energy for value in row if value is not None]
     assert energy[y][x] < sorted(flat)[len(flat) // 2]
     assert energy[0][0] is None
@@ -75,7 +81,7 @@ def test_a_landscape_is_low_where_the_plan_goes(client, maze):
     assert given != energy
 
 
-def test_a_training_is_followed(client):
+def test_a_training_has_curves(client):
     found = client.get("/api/run", params={"name": "runs/mine"}).json()
     assert found["step"] == 150
     assert [step for step, _ in found["curves"]["loss/actions"]] == [50, 100, 150]
@@ -83,7 +89,7 @@ def test_a_training_is_followed(client):
     assert [step for step, _ in later["curves"]["loss/actions"]] == [150]
 
 
-def test_impossible_mazes_are_told_at_once(client, maze):
+def test_impossible_mazes_are_explained(client, maze):
     assert client.post("/api/check", json=maze).json() == {"possible": True, "reason": ""}
     nothing = client.post("/api/check", json={**maze, "mission": "go to the grey box"}).json()
     assert not nothing["possible"]
@@ -106,22 +112,23 @@ HUGE = {"rows": ["#" * 50] * 25, "mission": "go to the red ball"}
         ("/api/check", {"rows": ["##"] * 200, "mission": "go"}, 422, "rows"),
         ("/api/check", {"rows": ["#" * 400] * 5, "mission": "go"}, 422, "rows"),
         ("/api/check", {"rows": ["######\n######"] * 20, "mission": "go"}, 422, "rows"),
-        ("/api/plan", {"planner": "x", "maze": HUGE, "options": {"candidates": 1000}}, 422, "candidates"),
+        ("/api/plan", {"planner": "x", "maze": HUGE, "options": {"num_candidates": 1000}}, 422, "num_candidates"),
         ("/api/plan", {"planner": "x", "maze": HUGE, "surprise": 1}, 422, "surprise"),
     ],
 )
-def test_bad_requests_are_told_what_is_wrong(client, path, body, code, words):
-    answer = client.post(path, json=body)
-    assert answer.status_code == code
-    assert words in answer.json()["detail"]
+def test_bad_requests_are_explained(client, path, body, code, words):
+    response = client.post(path, json=body)
+    assert response.status_code == code
+    assert words in response.json()["detail"]
 
 
-def test_only_named_planners_are_loaded(client, maze):
-    for name in ("../outside/secret", "link", "broken", "/etc", "runs/../runs/mine", "pretrained:nobody"):
-        answer = client.post("/api/plan", json={"planner": name, "maze": maze})
-        assert answer.status_code in (404, 422), name
-    bot = client.post("/api/plan", json={"planner": "bot", "maze": maze})
-    assert bot.status_code == 422
+def test_only_named_planners_are_loaded_and_nothing_in_a_run_folder_is_executed(client, maze, served):
+    for name in ("../outside/secret", "link", "broken", "foreign", "/etc", "runs/../runs/mine", "pretrained:nobody"):
+        response = client.post("/api/plan", json={"planner": name, "maze": maze})
+        assert response.status_code in (404, 422), name
+    assert not (served / "executed").exists()
+    expert = client.post("/api/plan", json={"planner": "expert", "maze": maze})
+    assert expert.status_code == 422
     unknown = client.post("/api/plan", json={"planner": PLANNER, "maze": {**maze, "mission": "go to the red dragon"}})
     assert unknown.status_code == 422
 
@@ -136,17 +143,17 @@ def test_hostile_bodies_and_hosts_are_refused_and_it_keeps_serving(client, maze)
     assert client.post("/api/check", json=maze).status_code == 200
 
 
-def test_the_page_loads_nothing_from_elsewhere(client):
+def test_the_page_loads_nothing_from_other_hosts(client):
     page = client.get("/")
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
-    files = ["/", "/app.js", "/api.js", "/board.js", "/draw.js", "/link.js", "/player.js", "/style.css", "/icon.svg"]
-    texts = [client.get(name) for name in files]
+    modules = sorted(path.name for path in (resources.files("genplan") / "serve" / "static").iterdir())
+    texts = [client.get(f"/{name}") for name in ["", *modules]]
     assert all(text.status_code == 200 for text in texts)
     assert sum(len(text.content) for text in texts) < 150_000
     assert not any("https://" in text.text for text in texts)
 
 
-def test_requests_of_several_visitors_are_planned_together(address, maze):
+def test_requests_of_several_clients_share_a_batch(address, maze):
     body = {"planner": PLANNER, "maze": maze}
 
     def ask(seed):
@@ -156,6 +163,6 @@ def test_requests_of_several_visitors_are_planned_together(address, maze):
     alone = ask(3)
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         found = list(pool.map(ask, range(24)))
-    assert max(answer["batch"] for answer in found) > 1
-    # Who is planned together with others gets the plan that it would get alone.
+    assert max(response["batch_size"] for response in found) > 1
+    # A plan does not depend on the batch.
     assert found[3]["candidates"][0]["frames"][-1]["actions"] == alone["candidates"][0]["frames"][-1]["actions"]

@@ -1,4 +1,4 @@
-"""The page in a real browser, as somebody new to it would use it."""
+"""The page in a real browser, as a new user would use it."""
 
 import json
 import re
@@ -46,62 +46,62 @@ def page(browser, address, request):
 
 
 def cell(page, x, y):
-    return page.locator(f'#board-0 g[data-x="{x}"][data-y="{y}"]')
+    return page.locator(f'#maze-0 g[data-x="{x}"][data-y="{y}"]')
 
 
 def test_edit_plan_scrub_run_and_restore(page, tmp_path):
-    # Take a maze, close it in, and be told that it cannot be done.
+    # Load a maze, and write a mission that cannot be done in it.
     page.fill("#seed", "2001")
-    page.click("#new-maze")
+    page.click("#load-maze")
     expect(page.locator("#mission")).to_have_value("go to the yellow ball")
-    expect(page.locator("#verdict")).to_have_text("This can be done.")
+    expect(page.locator("#check")).to_have_text("This maze can be solved.")
     page.fill("#mission", "go to the green box")
     page.press("#mission", "Enter")
-    page.wait_for_selector("#verdict.bad")
+    page.wait_for_selector("#check.bad")
     assert page.is_disabled("#plan")
     # Draw the box that the mission names.
     page.click('button[data-tool="box"]')
-    page.select_option("#colour", "G")
+    page.select_option("#color", "G")
     cell(page, 4, 7).click()
-    expect(page.locator("#verdict")).to_have_text("This can be done.")
-    # Watch a plan take shape, and scrub through it.
-    page.fill("#candidates", "3")
+    expect(page.locator("#check")).to_have_text("This maze can be solved.")
+    # Plan, and move through the iterations.
+    page.fill("#num-candidates", "3")
     page.click("#plan")
     page.wait_for_selector("#tokens li")
-    expect(page.locator("#tokens li.settled")).to_have_count(10)
+    expect(page.locator("#tokens li.committed")).to_have_count(10)
     page.fill("#iteration", "0")
-    assert page.locator("#tokens li.settled").count() == 0
+    assert page.locator("#tokens li.committed").count() == 0
     assert page.locator("#candidate-list button").count() == 3
     page.locator("#candidate-list button").nth(1).click()
     assert page.locator('#candidate-list button[aria-pressed="true"]').count() == 1
     # Two planners side by side on the same maze.
-    page.select_option("#other", "pretrained:MazeS4G1-uniform")
+    page.select_option("#compare", "pretrained:MazeS4G1-uniform")
     page.click("#plan")
-    expect(page.locator("#board-1 .path").first).to_be_visible()
-    # Run it beside the bot, to success.
-    page.select_option("#other", "bot")
+    expect(page.locator("#maze-1 .path").first).to_be_visible()
+    # Run it and the expert, to success.
+    page.select_option("#compare", "expert")
     page.click("#run")
     page.fill("#speed", "20")
-    expect(page.locator("#told-0")).to_have_text(re.compile("^done after"), timeout=60_000)
-    assert "the bot needs" in page.inner_text("#told-0")
-    expect(page.locator("#told-1")).to_have_text(re.compile("^done after"), timeout=60_000)
+    expect(page.locator("#caption-0")).to_have_text(re.compile("^solved after"), timeout=60_000)
+    assert "the expert needs" in page.inner_text("#caption-0")
+    expect(page.locator("#caption-1")).to_have_text(re.compile("^solved after"), timeout=60_000)
     page.click("#back")
-    assert page.inner_text("#told-0").startswith("step") or page.inner_text("#told-1").startswith("step")
+    assert page.inner_text("#caption-0").startswith("step") or page.inner_text("#caption-1").startswith("step")
     with page.expect_download() as saved:
         page.click("#json")
     kept = json.loads(saved.value.path().read_text())
-    assert [request["planner"] for request in kept["requests"]] == ["pretrained:MazeS4G1", "bot"]
+    assert [request["planner"] for request in kept["requests"]] == ["pretrained:MazeS4G1", "expert"]
     with page.expect_download() as saved:
         page.click("#gif")
     assert saved.value.path().read_bytes().startswith(b"GIF8")
-    # The link brings everything back.
+    # The link restores everything.
     link = page.url
     page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector("body[data-ready]")
     assert page.input_value("#mission") == "go to the green box"
-    assert page.input_value("#other") == "bot"
-    assert page.input_value("#candidates") == "3"
+    assert page.input_value("#compare") == "expert"
+    assert page.input_value("#num-candidates") == "3"
     assert cell(page, 4, 7).text_content() == "G"  # the box that was drawn
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
 
@@ -114,7 +114,7 @@ def test_landscape_keyboard_and_training(page):
     page.click("#landscape")
     # Draw with the keyboard alone.
     page.click('button[data-tool="wall"]')
-    page.locator("#board-0 svg").focus()
+    page.locator("#maze-0 svg").focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowDown")
@@ -124,27 +124,27 @@ def test_landscape_keyboard_and_training(page):
     page.wait_for_selector("#curves svg")
     assert "step 150" in page.inner_text("#progress")
     page.click("#use-run")
-    expect(page.locator("#tokens li.settled")).to_have_count(10)
+    expect(page.locator("#tokens li.committed")).to_have_count(10)
     assert page.input_value("#planner") == "runs/mine"
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0  # nothing sticks out, however narrow the window
 
 
-def test_an_answer_that_comes_too_late_is_not_shown(page):
+def test_a_response_that_comes_too_late_is_dropped(page):
     page.route("**/api/plan", lambda route: (page.wait_for_timeout(300), route.continue_()))
     page.click("#plan")
     page.fill("#seed", "2002")
-    page.click("#new-maze")
+    page.click("#load-maze")
     page.wait_for_timeout(1500)
-    assert page.locator("#board-0 .path").count() == 0
+    assert page.locator("#maze-0 .path").count() == 0
     assert page.is_hidden("#plan-view")
 
 
-def test_the_agent_turns_and_bad_links_are_told(page):
+def test_the_agent_turns_and_bad_links_are_refused(page):
     page.click('button[data-tool="agent"]')
-    before = page.locator("#board-0 .agent").last.get_attribute("transform")
-    page.locator("#board-0 .agent").last.click(force=True)
-    expect(page.locator("#board-0 .agent").last).not_to_have_attribute("transform", before)
+    before = page.locator("#maze-0 .agent").last.get_attribute("transform")
+    page.locator("#maze-0 .agent").last.click(force=True)
+    expect(page.locator("#maze-0 .agent").last).not_to_have_attribute("transform", before)
     page.locator('button[data-tool="key"]').focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.dataset.tool") == "key"  # and keeps the focus
@@ -152,7 +152,7 @@ def test_the_agent_turns_and_bad_links_are_told(page):
     expect(page.locator("#message")).to_contain_text("cannot be read")
 
 
-def test_settings_that_change_play_the_episode_anew_and_pause_pauses(page):
+def test_changed_settings_replay_the_episode_and_pause_pauses(page):
     page.click("#run")
     expect(page.locator("#play")).to_have_text("Pause", timeout=30_000)
     with page.expect_response("**/api/episode"):
@@ -160,13 +160,13 @@ def test_settings_that_change_play_the_episode_anew_and_pause_pauses(page):
         page.press("#temperature", "Enter")
     expect(page.locator("#play")).to_have_text("Pause", timeout=30_000)
     page.click("#play")
-    moment = page.input_value("#moment")
+    step = page.input_value("#step")
     page.wait_for_timeout(700)
-    assert page.input_value("#moment") == moment
-    # The landscape is that of the moment, and does not throw the episode away.
+    assert page.input_value("#step") == step
+    # The landscape is that of the current step, and the episode stays.
     page.click("#landscape")
     expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "true")
-    assert page.input_value("#moment") == moment
+    assert page.input_value("#step") == step
     assert page.is_visible("#player")
     page.click("#forward")
     expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "false")

@@ -1,121 +1,147 @@
-"""The paper's worlds, exactly."""
+"""Grid tasks as planners see them: specs, labels, privileged goals, rows of the paper's tables."""
 
-import contextlib
-import hashlib
-import io
 import json
-from pathlib import Path
+import pickle
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
-from minigrid.envs.babyai.goto import GoTo
-from minigrid.minigrid_env import MiniGridEnv
 
 from genplan import tasks
-from genplan.tasks.table import ROWS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS, WORLDS
-
-GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "tasks.json").read_text())
-
-
-def frame(observation):
-    return observation["image"].tobytes() + bytes(int(number) for number in observation["pose"])
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_episodes(name):
-    """Mission, first frame and up to 50 random steps of every pinned seed; the image equals the grid at every step."""
-    env = tasks.make_world(name)
-    pinned = GOLDEN[name]
-    assert (env.width, env.height, env.max_steps) == (pinned["width"], pinned["height"], pinned["max_steps"])
-    for seed, mission, first, all_frames, steps, terminated, truncated in pinned["episodes"]:
-        observation, _ = env.reset(seed=seed)
-        assert env.mission == mission
-        frames = hashlib.sha256(frame(observation))
-        assert frames.hexdigest()[:16] == first
-        chance = np.random.RandomState(seed)
-        ends = (False, False)
-        count = 0
-        while count < 50 and not any(ends):
-            observation, _, *ends, _ = env.step(int(chance.randint(6)))
-            count += 1
-            frames.update(frame(observation))
-            assert np.array_equal(observation["image"], env.grid.encode())
-        assert frames.hexdigest()[:16] == all_frames
-        assert (count, *ends) == (steps, terminated, truncated)
+from genplan.envs.layouts import FixedLayout
+from genplan.rollout import EnvBatch, play, rollout
+from genplan.spec import PlanSpec
+from genplan.tasks.grid import babyai_spec, bot_expert, observe, privileged_goals
+from genplan.tasks.paper import RANDOM_POLICIES, ROWS, SPLITS
+from genplan.types import TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_gymnasium_accepts_it(name, capfd):
-    env = gymnasium.make(f"genplan/{name}-v0")
-    env.reset(seed=3)
-    assert capfd.readouterr().out == ""
-    check_env(env.unwrapped, skip_render_check=True)
-    assert env.action_space.n == 6
-    assert set(env.observation_space.spaces) == {"image", "pose", "carrying", "mission", "mission_tokens"}
+def test_the_spec_of_a_grid():
+    spec = babyai_spec(10, 7, 2)
+    assert list(spec.fields) == ["state", "grid", "mission", "carrying"]
+    assert list(spec.streams) == ["states", "goals"]
+    assert (spec.states.size, spec.goals.size, spec.num_goals, spec.actions.n) == (280, 70, 2, 6)
+    assert spec.step_fields == ("state", "carrying")
+    assert spec.scene_fields == ("grid", "mission")
+    assert tuple(spec.geometry) == (10, 7, 4)
+    assert spec.actions.name(2) == "forward"
+    assert PlanSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_vector_environments():
-    envs = gymnasium.make_vec("genplan/MazeS4G1-v0", num_envs=3, vectorization_mode="sync")
-    observations, _ = envs.reset(seed=[1, 2, 3])
-    assert observations["image"].shape == (3, 10, 10, 3)
-    envs.step(envs.action_space.sample())
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_observations_fit_the_spec(name):
+    task = tasks.get(name)
+    env = task.make_env()
+    raw, _ = env.reset(seed=2000)
+    observation = task.observe(None, raw)  # the environment is not looked at
+    assert list(observation) == list(task.spec.fields)
+    for key, field in task.spec.fields.items():
+        field.check(observation[key], key)
+    assert task.spec.geometry.pose(observation["state"]) == tuple(raw["pose"])
+    assert task.spec.mission(observation) == raw["mission"]
+    assert pickle.loads(pickle.dumps(task)).name == name  # jobs hand tasks to processes
+    assert json.loads(json.dumps(task.transforms)) == [dict(one) for one in task.transforms]
 
 
-def test_it_equals_stock_minigrid():
-    world = WORLDS["MazeS4G1"]
-    ours, stock = tasks.make_world("MazeS4G1"), GoTo(max_steps=world.max_steps, **world.arguments)
-    for seed in range(30_000, 30_010):
-        ours.reset(seed=seed)
-        with contextlib.redirect_stdout(io.StringIO()):
-            stock.reset(seed=seed)
-        assert ours.mission == stock.mission
-        for action in np.random.default_rng(seed).integers(6, size=60).tolist():
-            _, reward, *ends, _ = ours.step(action)
-            _, stock_reward, *stock_ends, _ = stock.step(action)
-            assert (reward, ends) == (stock_reward, stock_ends)
-            assert np.array_equal(ours.grid.encode(), stock.grid.encode())
+def test_settings_of_single_tasks():
+    assert [one["name"] for one in tasks.get("LocS10N1").transforms] == [
+        "stitch", "map_randomization", "symmetry", "color_permutation",
+    ]  # fmt: skip
+    assert [one["name"] for one in tasks.get("MazeS7G2").transforms] == ["symmetry", "color_permutation"]
+    assert [one["name"] for one in tasks.get("DoorsOrder").transforms] == ["symmetry"]
+    assert tasks.get("LocS10N1").transforms[-1]["words"] == ["red", "green", "blue", "purple", "yellow", "grey"]
+    assert tasks.get("LocS10N1").transforms[-1]["types"] == [4, 5, 6, 7]
+    assert {name for name in tasks.TASKS if tasks.get(name).budget_minutes == 40} == {
+        "MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3",
+    }  # fmt: skip
+    assert {name for name in tasks.TASKS if tasks.get(name).oracle_version == 2} == {"BlockUnlock", "KeyCorridorS3R3"}
+    assert tasks.get("MazeClose").cost_class == "MazeS4G1"
+    assert tasks.get("BlockUnlock").cost_class == "BlockUnlock"
 
 
-def test_the_partial_view_is_not_computed(monkeypatch):
-    env = tasks.make_world("MazeS4G1")
-
-    def forbidden(self, *args):
-        raise AssertionError("the 7×7 view was computed")
-
-    monkeypatch.setattr(MiniGridEnv, "gen_obs_grid", forbidden)
-    env.reset(seed=0)
-    for action in range(6):
-        env.step(action)
-    monkeypatch.undo()
-    assert env.gen_obs_grid()[0].width == 7  # whoever asks gets it
+def subgoals(task, seed):
+    batch = EnvBatch(task, [seed])
+    label = task.label_subgoals(batch.envs[0])
+    return [
+        (step, token, type_, privileged)
+        for step, steps, privileged in _with_goals(task, batch)
+        for token, type_ in label(steps.before[0], batch.current[0], steps.result.success[0])
+    ]
 
 
-def test_nothing_of_the_goal_is_in_the_observation():
-    """Another instruction, other latches, in the same maze with the same words: the same observation."""
-    env = tasks.make_world("MazeS4G2")
-    before, _ = env.reset(seed=TRAIN_SEEDS[0])
-    env.instrs.a_done = "success"
-    env.instrs.instr_a, env.instrs.instr_b = env.instrs.instr_b, env.instrs.instr_a
-    env.instrs.instr_a.desc.obj_poss = [(1, 1)]
-    after = env.gen_obs()
-    assert set(before) == set(after)
-    assert all(np.array_equal(before[key], after[key]) for key in before)
+def _with_goals(task, batch):
+    """Steps of the expert, with what `privileged_goals` said before each of them."""
+    goals = task.privileged_goals(batch.envs[0])
+    for step, steps in enumerate(rollout(task.expert(), batch)):
+        yield step, steps, goals
+        goals = [] if steps.result.done[0] else task.privileged_goals(batch.envs[0])
 
 
-def test_what_is_carried_is_told_and_done_is_no_action():
-    env = tasks.get("BlockUnlock").make()
-    observation, _ = env.reset(seed=10_000)
-    assert observation["carrying"].tolist() == [1, 0]
-    planner = tasks.get("BlockUnlock").expert()
-    from genplan.evaluate import rollout
+def test_labels_are_facts_of_the_episode():
+    for seed in range(10_000, 10_005):
+        found = subgoals(tasks.get("BlockUnlock"), seed)
+        assert {"blocker", "key", "door", "target"} <= {type_ for _, _, type_, _ in found}
+        assert found[-1][2] == "target"
+        two = subgoals(tasks.get("MazeS4G2"), seed)
+        assert [type_ for _, _, type_, _ in two] == ["target", "target"]
 
-    (result,) = rollout(planner, tasks.get("BlockUnlock"), [10_000])
-    carried = {tuple(env.step(action)[0]["carrying"].tolist()) for action in result.actions}
-    assert {kind for kind, _ in carried} >= {1, 5, 6}  # nothing, a key, a ball
-    with pytest.raises(ValueError, match="the action is 6, expected 0 to 5"):
-        env.step(6)
+
+@pytest.mark.parametrize("name", ["MazeS4G1", "DoorsOrder", "BlockUnlock", "KeyCorridorS3R3"])
+def test_the_next_privileged_goal_is_what_the_expert_reaches_next(name):
+    agreeing = total = 0
+    for seed in range(10_000, 10_008):
+        for _, token, _, privileged in subgoals(tasks.get(name), seed):
+            agreeing += privileged[0] == token
+            total += 1
+    assert agreeing / total > 0.8  # missions may name one of several objects, of which the bot finds another first
+
+
+def test_privileged_goals_are_keys_then_doors_then_targets():
+    task = tasks.get("KeyCorridorS3R3")
+    env, geometry = task.make_env(), task.spec.geometry
+    env.reset(seed=2000)
+    cells = privileged_goals(env)
+    assert [env.unwrapped.grid.get(*geometry.position(cell)).type for cell in cells] == ["key", "door", "ball"]
+    # The ball stands right behind the door: an agent nearer to it than to the door is still given the door first.
+    level, key = env.unwrapped, geometry.position(cells[0])
+    level.carrying = level.grid.get(*key)
+    level.grid.set(*key, None)
+    for position in ((5, 1), (5, 3), (5, 5)):
+        level.agent_pos = position
+        assert privileged_goals(env) == cells[1:]
+    two = tasks.get("MazeS4G2")
+    env = two.make_env()
+    env.reset(seed=2000)
+    assert len(privileged_goals(env)) == 2
+    env.unwrapped.instrs.a_done = "success"
+    assert len(privileged_goals(env)) == 1
+    level = env.unwrapped
+    for x, y in list(level.instrs.instr_b.desc.obj_poss):  # picked up: then it is where the agent is
+        level.grid.set(x, y, None)
+    assert privileged_goals(env) == [two.spec.geometry.cell(*level.agent_pos)]
+
+
+def test_privileged_goals_of_a_nested_mission():
+    text = "##########\n##>>ARKB##\n##..BG..##\n##########"
+    env = FixedLayout(text, "go to the red ball and go to the blue key, then go to the green box")
+    env.reset()
+    assert privileged_goals(env) == [2 + 5, 3 + 5, 2 + 10]
+
+
+def test_what_is_carried_is_observed():
+    task = tasks.get("BlockUnlock")
+    (result,) = play(task.expert(), task, [10_000])
+    assert set(result.observations) == {"state", "carrying"}
+    carried = {tuple(pair) for pair in result.observations["carrying"].tolist()}
+    assert {item for item, _ in carried} >= {1, 5, 6}  # nothing, a key, a ball
+    assert result.observations["carrying"][0].tolist() == [1, 0]
+
+
+def test_a_bot_that_sees_everything_needs_fewer_steps():
+    task = tasks.get("MazeS7G1")
+    explored, seen = (play(bot_expert(full), task, TEST_SEEDS[:8]) for full in (False, True))
+    assert sum(one.num_steps for one in seen) < sum(one.num_steps for one in explored)
+    shortest = [task.references["shortest"](seed) for seed in TEST_SEEDS[:8]]
+    assert all(one.num_steps >= steps for one, steps in zip(seen, shortest, strict=True))
 
 
 def test_seed_ranges_are_apart_and_rows_are_complete():
@@ -123,8 +149,19 @@ def test_seed_ranges_are_apart_and_rows_are_complete():
     assert not set(TEST_SEEDS) & set(VALIDATION_SEEDS)
     assert (len(TEST_SEEDS), TEST_SEEDS[0], TEST_SEEDS[-1]) == (250, 1234, 1483)
     assert len(ROWS) == 13
-    assert [row.family for row in ROWS.values()].count("AP") == 5
+    assert [row.split for row in ROWS.values()].count("AP") == 5
+    assert {row.split for row in ROWS.values()} == set(SPLITS)
+    assert all(row.task in tasks.TASKS and set(row.random) == set(RANDOM_POLICIES) for row in ROWS.values())
     key = ROWS["KeyCorridorS3R3"]
     assert (key.context, key.horizon, key.iterations, key.entropy) == (10, 30, 15, 0.3)
-    assert ROWS["AP-MazeClose"].trained_on == "LocS10N1"
+    assert ROWS["AP-MazeClose"].train_task == "LocS10N1"
     assert ROWS["AP-MazeClose"].entropy == 0.7
+    assert tasks.task_names("all")[0] == "MazeS4G1"
+    assert len(tasks.task_names("all")) == 8
+    assert tasks.task_names("MazeS4G1+LocS10N1") == ("MazeS4G1", "LocS10N1")
+
+
+def test_observing_is_of_plain_arrays():
+    image = np.zeros((4, 3, 3), np.uint8)
+    raw = {"image": image, "pose": np.array([2, 1, 3]), "carrying": np.array([1, 0]), "mission_tokens": np.zeros(32)}
+    assert observe(None, raw)["state"] == (2 + 4) * 4 + 3

@@ -1,81 +1,79 @@
-"""A cell: one method in one row, and all the settings that decide what comes out."""
+"""A cell: one method in one row of the tables, and all the settings that decide its result."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-from genplan import checkpoint, runs
-from genplan.config import (
-    METHODS,
-    LEAPConfig,
-    MethodName,
-    PlannerConfig,
-    PresetName,
-    TrainConfig,
-    as_data,
-    settings,
-)
-from genplan.data.demos import Recipe
+from genplan import checkpoint, config, migrations, planners, presets, tasks
+from genplan.collect import CollectConfig
 from genplan.errors import UserError
-from genplan.tasks.table import ROWS, TEST_SEEDS, Row
+from genplan.presets import TrainConfig
+from genplan.tasks.files import import_object
+from genplan.tasks.paper import ROWS, Row
+from genplan.types import TEST_SEEDS, Method, Task
 
-LARGE = ("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3")  # rows with the larger budget
-UNTRAINED = "untrained:"  # before a method: its planner with a network that has learnt nothing
+UNTRAINED = "untrained:"  # before a method: its planner with randomly initialized weights
+DEMONSTRATIONS = 1000
+EXPLORATION = 0.5  # of every learned method in tasks that were not demonstrated; chosen on validation seeds
+SAVE_STEPS = 250  # budgets are rounded to so many training steps
 
-# CPU-seconds of a training step, measured on one core (`benchmarks/steps.py`, and a twelfth more for the job on the
-# other core): they turn the budget, in minutes, into a number of steps, so that a cell can be trained again exactly.
-# Worlds of one shape cost the same.
-_SHAPES = ("MazeS4G1", "MazeS7G2", "DoorsOrder", "BlockUnlock", "KeyCorridorS3R3")
-STEP_SECONDS: Mapping[str, Mapping[str, float]] = {
-    kind: dict(zip(_SHAPES, seconds, strict=True))
-    for kind, seconds in {
-        "GenPlan": (0.134, 0.257, 0.168, 0.113, 0.105),
-        "BC": (0.075, 0.167, 0.095, 0.060, 0.055),
-        "DT": (0.090, 0.185, 0.113, 0.075, 0.072),
-        "LEAP": (0.121, 0.222, 0.152, 0.103, 0.095),
-    }.items()
-}
-# What the simulator tells is mended now and then (docs/log.md): rows in which it tells otherwise than at first.
-TELLING = {"BlockUnlock": 2, "KeyCorridorS3R3": 2}
-LIKE = {"MazeS4G2": "MazeS4G1", "MazeClose": "MazeS4G1", "LocS10N1": "MazeS4G1", "MazeS7G1": "MazeS7G2"}
+
+class TrainingSettings(NamedTuple):
+    planner: Any  # the method's Config
+    training: TrainConfig
+    transforms: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table."""
+    """One entry of a table. Plain data: row and method are checked when its settings are asked for."""
 
-    method: (
-        str  # of METHODS, or untrained:METHOD; or a planner by name, judged as it is (bot, pretrained:…, own.py:Class)
-    )
+    # A method that is trained (of METHODS, or file.py:Name), untrained:METHOD, or a planner by name that is evaluated
+    # as it is (expert, random:…, pretrained:…, a run folder, file.py:Name).
+    method: str
     row: str
     seed: int = 0  # of the training
-    demonstrations: int = 1000
-    preset: PresetName = "default"
+    demonstrations: int = DEMONSTRATIONS
+    preset: str = "default"
     steps: int | None = None  # of training; by default what the budget allows
     episodes: int = len(TEST_SEEDS)
 
-    def __post_init__(self) -> None:
+    @property
+    def paper_row(self) -> Row:
         if self.row not in ROWS:
             raise UserError(f"there is no row '{self.row}'; known are {', '.join(ROWS)}")
-        if self.is_untrained and not self.learnt.is_trained:
-            raise UserError(f"there is no method '{self.learnt.method}'; known are {', '.join(METHODS)}")
+        return ROWS[self.row]
+
+    @property
+    def task(self) -> Task:
+        return tasks.get(self.paper_row.task)
+
+    @property
+    def train_task(self) -> Task:
+        return tasks.get(self.paper_row.train_task)
 
     @property
     def is_trained(self) -> bool:
-        return self.method in METHODS
+        return _learned_method(self.method) is not None
 
     @property
     def is_untrained(self) -> bool:
         return self.method.startswith(UNTRAINED)
 
     @property
-    def learnt(self) -> Cell:
+    def is_from_file(self) -> bool:
+        """Whether it is code of the user's: file.py:Name, trained or as it is."""
+        return ".py:" in self.method
+
+    @property
+    def trained(self) -> Cell:
         """The cell that an untrained one is the control of; any other, itself."""
         return dataclasses.replace(self, method=self.method.removeprefix(UNTRAINED)) if self.is_untrained else self
 
@@ -83,85 +81,124 @@ class Cell:
     def name(self) -> str:
         extra = [f"seed {self.seed}"] if self.seed else []
         extra += [self.preset] if self.preset != "default" else []
-        extra += [f"{self.demonstrations} demonstrations"] if self.demonstrations != 1000 else []
+        extra += [f"{self.demonstrations} demonstrations"] if self.demonstrations != DEMONSTRATIONS else []
         return " · ".join([self.method, self.row, *extra])
 
-    def training(self) -> tuple[PlannerConfig, TrainConfig]:
-        """The settings of its training."""
-        row = ROWS[self.row]
-        method = cast("MethodName", self.method)
-        planner, training = settings(row.trained_on, self.preset, method)
-        if isinstance(planner, LEAPConfig) and planner.entropy_bound:
-            planner = dataclasses.replace(planner, entropy_bound=row.entropy)
-        steps = self.steps or training.steps if self.preset == "paper" else self.steps or budget(self.method, row)
-        return planner, dataclasses.replace(training, steps=steps, seed=self.seed)
+    def training(self) -> TrainingSettings:
+        """The settings of its training; `untrained:` cells have those of their trained counterpart."""
+        name, row = self.method.removeprefix(UNTRAINED), self.paper_row
+        if (method := _learned_method(name)) is None:
+            raise UserError(
+                f"there is no method '{name}'; known are {', '.join(planners.METHODS)}, and file.py:Name for your own"
+            )
+        planner, training = presets.default_config(row.train_task, name, self.preset)
+        steps = self.steps
+        if self.preset != "paper":  # which has its own number of steps
+            planner = config.override(planner, **_of_row(method.trained_by_row, row))
+            steps = steps or budget_steps(method, self.train_task)
+        training = dataclasses.replace(training, steps=steps or training.steps, seed=self.seed)
+        return TrainingSettings(planner, training, presets.default_transforms(row.train_task, self.preset))
 
     def options(self) -> dict[str, Any]:
-        """What differs between the rows that one training is judged on; and how to plan in worlds never seen.
+        """Settings of the planner at test time: those that follow the row, and exploration in tasks never seen.
 
-        There, what was learnt turns to and fro for ever, or pushes against a door: so everyone is curious. How much was
-        chosen on validation seeds (docs/log.md).
+        There, learned planners turn in place without end, or push against a door, unless they explore.
         """
-        if not self.is_trained or self.preset == "paper":
+        method = _learned_method(self.method.removeprefix(UNTRAINED))
+        if method is None or self.preset == "paper":
             return {}
-        row, known = ROWS[self.row], METHODS[cast("MethodName", self.method)]
-        unseen: dict[str, Any] = {"curiosity": 0.5} if row.family == "AP" else {}
-        if isinstance(known, LEAPConfig):
-            return {"iterations": row.leap_iterations, **unseen}
-        return unseen
+        options = _of_row(method.played_by_row, self.paper_row)
+        if self.paper_row.split == "AP" and "exploration" in config.leaf_names(self.training().planner):
+            options["exploration"] = EXPLORATION
+        return options
 
-    def config(self) -> dict[str, Any]:
-        """All that decides what comes out."""
-        about: dict[str, Any] = {"cell": dataclasses.asdict(self)}
+    def settings(self) -> dict[str, Any]:
+        """All that decides the result beside the cell itself, as plain data."""
+        task, settings = self.task, dict[str, Any]()
         if self.is_trained or self.is_untrained:
-            planner, training = self.learnt.training()
-            about |= {"planner": as_data(planner), "options": self.learnt.options()}
+            planner, training, transforms = self.training()
+            settings = {"planner": config.to_dict(planner), "options": self.options()}
             if self.is_trained:
-                about["training"] = as_data(training)
-            may_be_told = getattr(planner, "goals", False)
+                settings |= {"training": config.to_dict(training), "transforms": transforms}
+            privileged = bool(config.get(planner, "privileged_goals", False))
         else:
-            if content := self.content():
-                about["content"] = content
-            may_be_told = ".py:" in self.method or getattr(self._found(), "goals", False)
-        if may_be_told and self.row in TELLING:
-            about["telling"] = TELLING[self.row]
-        return about
+            run = _run_config(self.method)
+            privileged = run is not None and bool(run["planner"].get("privileged_goals", False))
+        if (digest := self.digest()) is not None:
+            settings["digest"] = digest
+        if (privileged or self.is_from_file) and task.oracle_version > 1:
+            settings["oracle_version"] = task.oracle_version
+        plain: dict[str, Any] = json.loads(json.dumps(settings))
+        return plain
 
-    def _found(self) -> PlannerConfig | None:
-        """The settings of a trained planner that is judged as it is."""
-        if self.method.startswith("pretrained:") or (Path(self.method) / "config.json").is_file():
-            return runs.settings_of(checkpoint.read_config(runs.locate(self.method)))
+    def digest(self) -> str | None:
+        """Of the code of a method from a file, or of weights and settings of a run; None where there is neither."""
+        name = self.method.removeprefix(UNTRAINED)
+        if (path := _source_file(name)) is not None:
+            return _hash(path.read_bytes())
+        if (run := _run_config(name)) is not None:
+            weights = checkpoint.run_dir(name) / "model.safetensors"
+            return "2-" + _hash(weights.read_bytes() + _canonical(run["planner"]))
         return None
 
-    def content(self) -> str | None:
-        """A digest of the code, or of weights and settings, of a planner judged as it is; None where there is none."""
-        if (planner := self._found()) is not None:
-            used = json.dumps(as_data(planner), sort_keys=True)
-            found = (runs.locate(self.method) / "model.safetensors").read_bytes() + used.encode()
-        elif (path := Path(self.method.rpartition(":")[0])).is_file():
-            found = path.read_bytes()
-        else:
-            return None
-        return hashlib.sha256(found).hexdigest()[:16]
-
-    @property
-    def config_hash(self) -> str:
-        return _hash(self.config())
+    def digest_v1(self) -> str | None:
+        """`digest` as results of version 1 recorded it."""
+        if _run_config(self.method) is None:
+            return self.digest()
+        return migrations.run_digest_v1(checkpoint.run_dir(self.method))
 
     @property
     def training_hash(self) -> str:
         """The same for all rows that share a training."""
-        planner, training = self.training()
-        recipe = Recipe(ROWS[self.row].trained_on, self.demonstrations)
-        return _hash([self.method, as_data(planner), as_data(training), recipe.name])
+        planner, training, transforms = self.training()
+        dataset = CollectConfig(self.paper_row.train_task, self.demonstrations).name
+        parts = [self.method, self.digest(), config.to_dict(planner), config.to_dict(training), transforms, dataset]
+        return _hash(_canonical(parts))
 
 
-def budget(method: str, row: Row) -> int:
-    """Training steps that fit in the budget: 15 CPU-minutes on small rows, 40 on large ones."""
-    minutes = 40 if row.trained_on in LARGE else 15
-    seconds = STEP_SECONDS[method.split("-")[0]][LIKE.get(row.trained_on, row.trained_on)]
-    return max(round(minutes * 60 / seconds / 250) * 250, 250)
+def budget_steps(method: Method, task: Task) -> int | None:
+    """Training steps that fit into the task's budget of CPU-minutes; None if the cost of a step is not known."""
+    seconds = method.step_seconds.get(task.cost_class or task.name)
+    if seconds is None:
+        return None
+    return max(round(task.budget_minutes * 60 / seconds / SAVE_STEPS) * SAVE_STEPS, SAVE_STEPS)
 
 
-def _hash(data: Any) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+def _of_row(settings: Mapping[str, str], row: Row) -> dict[str, Any]:
+    return {setting: getattr(row, attribute) for setting, attribute in settings.items()}
+
+
+def _source_file(name: str) -> Path | None:
+    """The file of `file.py:Name`, if it is there."""
+    file, _, _ = name.rpartition(":")
+    path = Path(file)
+    return path if file.endswith(".py") and path.is_file() else None
+
+
+def _learned_method(name: str) -> Method | None:
+    """The entry of a method that is trained: of METHODS, or a class with a `Config` in a file of the user's."""
+    if name in planners.METHODS:
+        return planners.METHODS[name]
+    path = _source_file(name)
+    return None if path is None else _method_from_file(name, _hash(path.read_bytes()))
+
+
+@functools.cache
+def _method_from_file(name: str, digest: str) -> Method | None:
+    """Run the file once for as long as it stays the same."""
+    return planners.find_method(name) if hasattr(import_object(name), "Config") else None
+
+
+def _run_config(name: str) -> dict[str, Any] | None:
+    """The config.json of a trained planner that is evaluated as it is."""
+    if name.startswith("pretrained:") or (Path(name) / "config.json").is_file():
+        return checkpoint.read_config(checkpoint.run_dir(name))
+    return None
+
+
+def _canonical(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True).encode()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

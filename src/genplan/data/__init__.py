@@ -1,0 +1,1 @@
+"""Demonstrations: episodes as Minari datasets, transforms of them, and windows for training."""

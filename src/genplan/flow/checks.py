@@ -1,4 +1,4 @@
-"""Bad input is told what was found and what was expected, before it turns into a wrong number."""
+"""Checks of inputs: an error quotes what was found and what was expected, before it becomes a wrong number."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from genplan.flow.masks import Masks
 from genplan.flow.rng import Rng
 
 
-def check_streams(expected: Iterable[str], found: Iterable[str], what: str) -> None:
-    """The streams named must be the streams of the path."""
+def check_streams(expected: Iterable[str], found: Iterable[str], label: str) -> None:
+    """The streams found must be the streams of the path."""
     if set(expected) != set(found):
-        raise ValueError(f"{what} has the streams {sorted(found)}, expected {sorted(expected)}")
+        raise ValueError(f"{label} has the streams {sorted(found)}, expected {sorted(expected)}")
 
 
 def check_tokens(
@@ -35,16 +35,16 @@ def check_tokens(
             raise ValueError(f"stream '{name}' has a token {low if low < 0 else high}, expected 0 to {limit - 1}")
 
 
-def check_masks(tokens: Mapping[str, Tensor], masks: Masks | None, what: str) -> None:
+def check_masks(tokens: Mapping[str, Tensor], masks: Masks | None, label: str) -> None:
     """A mask is bool, belongs to a stream, and is shaped like it; streams may be left out."""
     for name, mask in (masks or {}).items():
         if name not in tokens:
-            raise ValueError(f"{what} names a stream '{name}', expected one of {sorted(tokens)}")
+            raise ValueError(f"{label} names a stream '{name}', expected one of {sorted(tokens)}")
         if mask.dtype != torch.bool:
-            raise TypeError(f"{what}['{name}'] has dtype {mask.dtype}, expected torch.bool")
+            raise TypeError(f"{label}['{name}'] has dtype {mask.dtype}, expected torch.bool")
         if mask.shape != tokens[name].shape:
             raise ValueError(
-                f"{what}['{name}'] has shape {tuple(mask.shape)}, expected {tuple(tokens[name].shape)} like its tokens"
+                f"{label}['{name}'] has shape {tuple(mask.shape)}, expected {tuple(tokens[name].shape)} like its tokens"
             )
 
 
@@ -64,7 +64,7 @@ def check_times(t: Tensor | float, rng: Rng) -> Tensor:
 
 
 def check_logits(sizes: Mapping[str, int], logits: Mapping[str, Tensor], tokens: Mapping[str, Tensor]) -> None:
-    """A network answers every stream with one logit per token of its vocabulary: MASK has none."""
+    """A network returns one logit per token of the vocabulary for every position of every stream; MASK has none."""
     check_streams(sizes, logits, "logits")
     for name, x in tokens.items():
         expected = (*x.shape, sizes[name])
@@ -74,9 +74,9 @@ def check_logits(sizes: Mapping[str, int], logits: Mapping[str, Tensor], tokens:
             raise TypeError(f"logits['{name}'] have dtype {logits[name].dtype}, expected floating point")
 
 
-def check_finite(name: str, normaliser: Tensor) -> None:
-    """NaN, +inf or all −inf among logits show in their log-sum-exp, at a fraction of the cost of looking at each."""
-    bad = ~torch.isfinite(normaliser)
+def check_finite(name: str, normalizer: Tensor) -> None:
+    """NaN, +inf or all −inf among logits show in their log-sum-exp, at a fraction of the cost of checking each."""
+    bad = ~torch.isfinite(normalizer)
     if bad.any():
         raise ValueError(
             f"logits['{name}'] hold NaN or infinity at {int(bad.sum())} of {bad.numel()} positions, expected 0; "

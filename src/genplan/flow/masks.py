@@ -1,4 +1,4 @@
-"""Which positions count, and sums over a row's own axes."""
+"""Boolean masks of streams, and sums over the event axes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def mask_of(masks: Masks | None, name: str, x: Tensor, default: bool) -> Tensor:
     return torch.full_like(x, default, dtype=torch.bool)
 
 
-def counted(name: str, x: Tensor, valid: Masks | None, given: Masks | None) -> Tensor:
-    """Positions that count: valid, and not given."""
+def loss_mask(name: str, x: Tensor, valid: Masks | None, given: Masks | None) -> Tensor:
+    """Positions that count in losses and energies: valid, and not given."""
     return mask_of(valid, name, x, True) & ~mask_of(given, name, x, False)
 
 
-def per_row(x: Tensor, rows: int) -> Tensor:
-    """The sum over everything behind the first `rows` axes."""
-    return x.flatten(rows).sum(-1) if x.ndim > rows else x
+def sum_event(x: Tensor, batch_ndim: int) -> Tensor:
+    """The sum over all axes after the first `batch_ndim`."""
+    return x.flatten(batch_ndim).sum(-1) if x.ndim > batch_ndim else x

@@ -3,20 +3,22 @@
 A plan is a dict of *streams* — states, goals, actions, or whatever a problem has — each with its own vocabulary and its
 own shape [*batch, *event]. One t per row is shared by all streams; the draws are independent per position and stream.
 
-Two sources (the paper's equations `noise_mask` and `noise_unif`), with kappa = kappa(t):
+Two sources (the paper's equations `noise_mask` and `noise_unif`), with kappa = kappa(t) = t:
 
     mask     p_t|1(x | x_1) = kappa · 1[x = x_1] + (1 − kappa) · 1[x = MASK]
     uniform  p_t|1(x | x_1) = kappa · 1[x = x_1] + (1 − kappa) / S
 
 MASK is the token S, one past the vocabulary: it can be read by a network but has no logit, so it cannot be predicted.
+
+The labels in `rng.fold(…)` seed the draws: another label is another sample. They never change.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,44 +30,25 @@ from genplan.flow.rng import Rng
 Tokens = Mapping[str, Tensor]
 """Stream name -> int64 [*batch, *event]."""
 
+Time = TypeVar("Time", float, Tensor)
+
 
 class Source(StrEnum):
+    """The distribution of the noise at t = 0."""
+
     MASK = "mask"
     UNIFORM = "uniform"
 
-    def num_states(self, size: int) -> int:
-        """How many values a token of a vocabulary of `size` can take on the way: with MASK, one more."""
-        return size + 1 if self is Source.MASK else size
-
-
-class Schedule(StrEnum):
-    """kappa(t): how much of the data shows at time t; kappa(0) = 0, kappa(1) = 1."""
-
-    LINEAR = "linear"
-    COSINE = "cosine"
-
-    def kappa(self, t: Tensor) -> Tensor:
-        return t if self is Schedule.LINEAR else 1 - torch.cos(t * (math.pi / 2))
-
-    def time(self, kappa: float) -> float:
-        """The inverse: when `kappa` of the data shows."""
-        return kappa if self is Schedule.LINEAR else math.acos(1 - kappa) * 2 / math.pi
-
-    def kappa_dot(self, t: Tensor) -> Tensor:
-        return torch.ones_like(t) if self is Schedule.LINEAR else torch.sin(t * (math.pi / 2)) * (math.pi / 2)
-
 
 @dataclass(frozen=True)
-class Path:
-    """Which noise, how fast, over which vocabularies."""
+class ProbPath:
+    """The probability path of all streams: their vocabularies, the source, and the schedule kappa(t) = t."""
 
     sizes: Mapping[str, int]  # stream name -> vocabulary size S
     source: Source = Source.MASK
-    schedule: Schedule = Schedule.LINEAR
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", Source(self.source))
-        object.__setattr__(self, "schedule", Schedule(self.schedule))
         object.__setattr__(self, "sizes", dict(self.sizes))
         if not self.sizes:
             raise ValueError("a path needs at least 1 stream, found 0; pass sizes={'actions': 6, ...}")
@@ -73,14 +56,23 @@ class Path:
             if size < 2:
                 raise ValueError(f"stream '{name}': a vocabulary needs at least 2 tokens, found {size}")
 
+    def kappa(self, t: Time) -> Time:
+        """The probability that a position is data at time t; kappa(0) = 0, kappa(1) = 1."""
+        return t
+
+    def kappa_dot(self, t: Tensor) -> Tensor:
+        """The time derivative of `kappa`."""
+        return torch.ones_like(t)
+
     def mask_token(self, stream: str) -> int:
         return self.sizes[stream]
 
     def num_states(self, stream: str) -> int:
-        return self.source.num_states(self.sizes[stream])
+        """How many values a token can take along the path: with MASK, one more than the vocabulary."""
+        return self.sizes[stream] + int(self.source is Source.MASK)
 
     def noise(self, shapes: Mapping[str, Sequence[int]], rng: Rng) -> dict[str, Tensor]:
-        """x_0: pure noise, of shape [*batch, *event] per stream, where `shapes` tells the event."""
+        """x_0: pure noise [*batch, *event] per stream; `shapes` holds the event shapes."""
         check_streams(self.sizes, shapes, "shapes")
         return {name: self.stream_noise(name, shape, rng) for name, shape in shapes.items()}
 
@@ -104,25 +96,25 @@ class Path:
         x_t = {}
         for name, clean in x_1.items():
             event = clean.shape[rng.key.ndim :]
-            kappa = self.schedule.kappa(t).reshape((*rng.shape, *(1 for _ in event)))
-            shows = rng.fold(name, "shows").uniform(event, kappa.dtype) < kappa
-            shows = shows | mask_of(given, name, clean, False)
-            x_t[name] = torch.where(shows, clean, self.stream_noise(name, event, rng))
+            kappa = self.kappa(t).reshape((*rng.shape, *(1 for _ in event)))
+            is_data = rng.fold(name, "shows").uniform(event, kappa.dtype) < kappa
+            is_data = is_data | mask_of(given, name, clean, False)
+            x_t[name] = torch.where(is_data, clean, self.stream_noise(name, event, rng))
         return x_t
 
     def marginal(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
         """p_t|1(· | x_1) of one stream as a vector [..., num_states]; x_1 and t broadcast."""
-        data, noise = self._ends(stream, x_1, t)
-        kappa = self.schedule.kappa(t)[..., None]
+        data, noise = self._endpoints(stream, x_1, t)
+        kappa = self.kappa(t)[..., None]
         return kappa * data + (1 - kappa) * noise
 
     def marginal_dot(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
         """The time derivative of `marginal`."""
-        data, noise = self._ends(stream, x_1, t)
-        return self.schedule.kappa_dot(t)[..., None] * (data - noise)
+        data, noise = self._endpoints(stream, x_1, t)
+        return self.kappa_dot(t)[..., None] * (data - noise)
 
-    def _ends(self, stream: str, x_1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """The two ends of the path as distributions: all mass on x_1, and the source's own."""
+    def _endpoints(self, stream: str, x_1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """The path at t = 1 and t = 0 as distributions: all mass on x_1, and the source."""
         num_states = self.num_states(stream)
         data = torch.nn.functional.one_hot(x_1, num_states).to(t.dtype)
         if self.source is Source.UNIFORM:

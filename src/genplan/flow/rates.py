@@ -2,10 +2,10 @@
 
 `conditional_rates` is the definition (the paper's appendix on rate matrices): R*(x, j | x_1) with its ReLU, Z_t, dead
 states and diagonal, plus eta times a rate in detailed balance with p_t|1 (Campbell et al. 2024). It is small, slow and
-read by tests.
+used by tests only.
 
 `expected_rates` is what the sampler uses: the row R(x_t, ·) averaged exactly over x_1 ~ p = p(x_1 | x_t), in closed
-form since rates are linear in it. With kappa = kappa(t) and kappa' its derivative:
+form since rates are linear in p. With kappa = kappa(t) and kappa' its derivative:
 
     mask     MASK -> j   (kappa' + eta · kappa) / (1 − kappa) · p(j)
              x -> MASK   eta
@@ -20,24 +20,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from genplan.flow.path import Path, Source
+from genplan.flow.path import ProbPath, Source
 
 
-def conditional_rates(path: Path, stream: str, x_1: Tensor, t: Tensor, eta: float = 0.0) -> Tensor:
+def conditional_rates(path: ProbPath, stream: str, x_1: Tensor, t: Tensor, eta: float = 0.0) -> Tensor:
     """R_t(x, j | x_1), by definition, as matrices [..., num_states, num_states] (rows x, columns j)."""
     p = path.marginal(stream, x_1, t)  # [..., S]
     p_dot = path.marginal_dot(stream, x_1, t)
-    alive = p > 0
-    num_alive = alive.sum(-1)[..., None, None]  # Z_t
+    support = p > 0
+    num_support = support.sum(-1)[..., None, None]  # Z_t
     flux = torch.relu(p_dot[..., None, :] - p_dot[..., :, None])
-    rates = flux / (num_alive * torch.where(alive, p, 1.0)[..., :, None])
+    rates = flux / (num_support * torch.where(support, p, 1.0)[..., :, None])
     rates = rates + eta * _balanced_rates(path, stream, x_1, p)
-    rates = torch.where(alive[..., None, :] & alive[..., :, None], rates, 0.0)  # dead states neither give nor take
+    rates = torch.where(support[..., None, :] & support[..., :, None], rates, 0.0)  # no rates from or to dead states
     return _with_diagonal(rates)
 
 
-def _balanced_rates(path: Path, stream: str, x_1: Tensor, p: Tensor) -> Tensor:
-    """Rates that leave p_t|1 as it is: from x_1 to noise at rate 1, and back as detailed balance demands."""
+def _balanced_rates(path: ProbPath, stream: str, x_1: Tensor, p: Tensor) -> Tensor:
+    """Rates that leave p_t|1 unchanged: from x_1 to noise at rate 1, and back as detailed balance demands."""
     num_states = p.shape[-1]
     is_data = torch.nn.functional.one_hot(x_1, num_states).bool()
     if path.source is Source.MASK:
@@ -56,7 +56,7 @@ def _with_diagonal(rates: Tensor) -> Tensor:
 
 
 def expected_rates(
-    path: Path, stream: str, probs: Tensor, x_t: Tensor, kappa: Tensor, kappa_dot: Tensor, eta: float = 0.0
+    path: ProbPath, stream: str, probs: Tensor, x_t: Tensor, kappa: Tensor, kappa_dot: Tensor, eta: float = 0.0
 ) -> Tensor:
     """R_t(x_t, ·) under x_1 ~ probs, as rows [..., num_states] whose entry at x_t is minus the sum of the rest.
 
@@ -65,43 +65,41 @@ def expected_rates(
     kappa, kappa_dot   broadcast to [...]; kappa < 1
     """
     size = path.sizes[stream]
-    here = x_t[..., None]
+    index = x_t[..., None]
     if path.source is Source.MASK:
         masked = x_t == size
         unmask = torch.where(masked, (kappa_dot + eta * kappa) / (1 - kappa), 0.0).to(probs.dtype)
         back = torch.where(masked, -unmask, torch.full_like(unmask, eta))
         rates = torch.cat([probs * unmask[..., None], back[..., None]], -1)
         if eta:
-            rates.scatter_add_(-1, here, torch.where(masked, 0.0, -eta).to(probs.dtype)[..., None])
+            rates.scatter_add_(-1, index, torch.where(masked, 0.0, -eta).to(probs.dtype)[..., None])
         return rates
     toward = ((kappa_dot + eta * (1 + (size - 1) * kappa)) / (1 - kappa)).to(probs.dtype)
     rates = probs * toward[..., None]
     if eta:
-        rates = rates + eta * probs.gather(-1, here)
-    rates.scatter_(-1, here, 0.0)
-    return rates.scatter_(-1, here, -rates.sum(-1, keepdim=True))
+        rates = rates + eta * probs.gather(-1, index)
+    rates.scatter_(-1, index, 0.0)
+    return rates.scatter_(-1, index, -rates.sum(-1, keepdim=True))
 
 
 def step_probabilities(rates: Tensor, x_t: Tensor, dt: Tensor) -> Tensor:
-    """The law of x_{t+dt}: delta(x_t) + R dt, clipped to the simplex; [..., num_states]."""
-    law = rates * dt[..., None]
-    law.scatter_add_(-1, x_t[..., None], torch.ones_like(law[..., :1]))
-    law.clamp_(min=0.0)
-    return law.div_(law.sum(-1, keepdim=True))
+    """p(x_{t+dt} | x_t): delta(x_t) + R dt, clipped to the simplex; [..., num_states]."""
+    probs = rates * dt[..., None]
+    probs.scatter_add_(-1, x_t[..., None], torch.ones_like(probs[..., :1]))
+    probs.clamp_(min=0.0)
+    return probs.div_(probs.sum(-1, keepdim=True))
 
 
 def transition(
-    path: Path, stream: str, probs: Tensor, x_t: Tensor, t: Tensor, t_next: Tensor, eta: float = 0.0
+    path: ProbPath, stream: str, probs: Tensor, x_t: Tensor, t: Tensor, t_next: Tensor, eta: float = 0.0
 ) -> Tensor:
-    """One step of Algorithm 2 for one stream: the law of x_{t_next} given x_t, [..., num_states].
+    """One step of Algorithm 2 for one stream: p(x_{t_next} | x_t), [..., num_states].
 
-    t and t_next broadcast to x_t. Over the step, kappa' is the secant (kappa(t_next) − kappa(t)) / dt: for the linear
-    schedule that is kappa' itself, for any other it makes the mask source's chance to jump exact, whatever the step.
-    The last step (t_next = 1) is exact: eta rests, and what is not yet data becomes a draw from probs.
+    t and t_next broadcast to x_t. The last step (t_next = 1) is exact: eta does not apply, and what is not yet data
+    becomes a draw from probs.
     """
     dt = (t_next - t).to(probs.dtype)
-    kappa = path.schedule.kappa(t).to(probs.dtype)
-    kappa_dot = (path.schedule.kappa(t_next).to(probs.dtype) - kappa) / dt
+    kappa, kappa_dot = path.kappa(t).to(probs.dtype), path.kappa_dot(t).to(probs.dtype)
     last = bool((t_next == 1).all())
     rates = expected_rates(path, stream, probs, x_t, kappa, kappa_dot, 0.0 if last else eta)
     return step_probabilities(rates, x_t, dt.expand(x_t.shape))

@@ -1,6 +1,6 @@
-"""Chance, keyed per row.
+"""Random numbers, keyed per row.
 
-A row of a batch owns a key, and everything random about that row is a pure function of it: the same row gets the same
+A row of a batch has a key, and everything random about that row is a pure function of it: the same row gets the same
 draws alone, in a batch of a thousand, on another device. `torch.Generator` cannot do that without one generator (and
 one Python loop) per row, so the draws come from SplitMix64, a counter-based hash of a few integer operations.
 """
@@ -24,13 +24,11 @@ def _signed(bits: int) -> int:
 GOLDEN = _signed(0x9E3779B97F4A7C15)
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
-
-
 _64_BITS = (1 << 64) - 1
 
 
 def _mix_integer(z: int) -> int:
-    """`_mix` of one Python integer (of which the lowest 64 bits count), offset so that zero moves too."""
+    """`_mix` of one Python integer (modulo 2^64), offset so that zero changes too."""
     z = (z + GOLDEN) & _64_BITS
     z = ((z ^ (z >> 30)) * _MIX_1) & _64_BITS
     z = ((z ^ (z >> 27)) * _MIX_2) & _64_BITS
@@ -43,7 +41,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def _mix(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser: a bijection of 64 bits in which every input bit moves every output bit."""
+    """SplitMix64's finalizer: a bijection of 64 bits in which every input bit affects every output bit."""
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
@@ -61,9 +59,9 @@ class Rng:
 
     @staticmethod
     def of(seed: int, *ids: Tensor | int, batch: Sequence[int] = (), device: torch.device | str = "cpu") -> Rng:
-        """Keys from a seed and whatever names a row, e.g. `Rng.of(seed, episodes, plan_numbers)`.
+        """Keys from a seed and whatever identifies a row, e.g. `Rng.of(seed, episodes, plan_numbers)`.
 
-        Tensors among `ids` give the batch its shape. `batch=(n, ...)` instead numbers the rows 0, 1, … by itself.
+        Tensors among `ids` give the batch its shape. `batch=(n, ...)` instead numbers the rows 0, 1, ….
         """
         rng = Rng(torch.full((), _signed(_mix_integer(seed)), dtype=torch.int64, device=device))
         if batch:
@@ -81,12 +79,12 @@ class Rng:
         for item in data:
             if isinstance(item, Tensor):
                 key = _mix(key ^ _mix(item.to(torch.int64) + GOLDEN))
-            else:  # plain names and numbers are gathered in Python, which saves a dozen tensor operations each
+            else:  # strings and integers are folded in Python, which saves a dozen tensor operations each
                 constant = _mix_integer(constant ^ (zlib.crc32(item.encode()) if isinstance(item, str) else item))
         return Rng(_mix(key ^ _signed(constant)))
 
-    def __getitem__(self, rows: Tensor | slice | int) -> Rng:
-        return Rng(self.key[rows])
+    def __getitem__(self, ids: Tensor | slice | int) -> Rng:
+        return Rng(self.key[ids])
 
     def uniform(self, shape: Sequence[int] = (), dtype: torch.dtype = torch.float32) -> Tensor:
         """Draws from [0, 1) of shape [*batch, *shape]; the same key always gives the same draws."""
@@ -107,12 +105,12 @@ class Rng:
 
 
 def categorical(weights: Tensor, u: Tensor) -> Tensor:
-    """The token that each u in [0, 1) falls on, [...], if tokens take up space in proportion to `weights` [..., S].
+    """One token per u in [0, 1), [...], drawn in proportion to `weights` [..., S].
 
-    By inversion, one uniform number per draw: S of them, as the Gumbel trick needs, would cost more than the draw.
+    By inversion of the CDF, one uniform number per draw: the Gumbel trick needs S, which cost more than the draw.
     A weight of zero is never drawn.
     """
-    ladder = weights.cumsum(-1)
+    cdf = weights.cumsum(-1)
     # Without the margin, rounding may lift u · total to the total itself, past the last token of positive weight.
-    target = u[..., None] * (ladder[..., -1:] * (1 - 2.0**-22))
-    return torch.searchsorted(ladder, target, right=True).squeeze(-1)
+    target = u[..., None] * (cdf[..., -1:] * (1 - 2.0**-22))
+    return torch.searchsorted(cdf, target, right=True).squeeze(-1)

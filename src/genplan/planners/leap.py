@@ -1,206 +1,282 @@
-"""LEAP: plan by lowering the energy of a sequence of actions, bit by bit (Chen et al., 2023).
+"""LEAP: plan by lowering the energy of a sequence of actions step by step (Chen et al., 2023).
 
-A masked language model of actions tells p(a_k | all other actions, what is seen); the energy of a plan is its
-negative pseudo-likelihood, −Σ_k log p(a_k | the others); planning is a Metropolis walk over plans whose proposals
-come from the model and whose temperature falls to zero.
+A masked language model of actions gives p(a_k | all other actions, observations); the energy of a plan is its negative
+pseudo-likelihood, −Σ_k log p(a_k | the others); planning is a Metropolis chain over plans whose proposals come from the
+model and whose temperature falls to zero.
 
 Details, and where it differs from its paper
-- The network is GenPlan's, asked about actions only: the states to come are never shown, the goals are told by the
-  simulator (`oracle`) as in the GenPlan paper, or not at all (`goals` False: LEAP⊖GC). Encoder and memory are the
-  same, but that the last step is not read in the training world of the adaptive rows, where it harms (docs/log.md).
+- The network is GenPlan's, asked about actions only: future states are never shown, the goals come from the simulator
+  (`oracle`) as in the GenPlan paper, or not at all (`privileged_goals` False: LEAP⊖GC). Encoder and memory are the
+  same, but that the last step is not read in the training task of the adaptive rows, where it harms (docs/log.md).
 - Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
-- Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; a `noise_share` of
-  the windows wholly), and the loss is their cross-entropy, in which near actions count more
-  (`nearness`), as in GenPlan. The original masks one action at a time and sums over all; that is here too
-  (`single_share`), and worse (docs/log.md).
+- Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; with
+  `full_noise_prob` all), and the loss is their cross-entropy, in which near actions count more (`horizon_discount`), as
+  in GenPlan. The original masks one action at a time and sums over all; that is here too (`single_mask_prob`), and
+  worse (docs/log.md).
 - Ten actions are planned in all rows, as by GenPlan here (the GenPlan paper: up to 30), with that paper's iterations of
   each row.
-- Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one action anew from p(a_k
-  | the others), at a position chosen at random, and keeps it if the energy of the whole plan does not rise, or with
-  chance exp(−rise / temperature). At temperature 0 the energy never rises. The plan of least energy met is kept.
+- Planning: the first plan is drawn with everything masked. Each of the `iterations` draws one token anew from p(a_k |
+  the others), at a position chosen at random, and keeps it if the energy of the whole plan does not rise, or with
+  probability exp(−rise / temperature). At temperature 0 the energy never rises. The plan of least energy met is kept.
   The test before a draw is kept is ours: Gibbs sampling keeps every draw. It costs the conditionals of the whole plan
-  after every draw that changes it, ten plans for one; a draw that repeats what stands there costs nothing. One action
-  is executed per plan, as by all planners here; the paper executes whole plans.
-- LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does; it is told no
+  after every draw that changes it; a draw that repeats what stands there costs nothing. One action is executed per
+  plan, as by all planners here; the paper executes whole plans.
+- LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does; it gets no
   goals, as in the GenPlan paper's table.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from genplan.config import LEAPConfig
-from genplan.data.tokens import PlanSpec
-from genplan.data.windows import Past, PlanBatch
-from genplan.flow import EntropyBound, Rng, entropy, sharpen
-from genplan.models.denoiser import Denoiser
-from genplan.models.encoder import Context, Encoder
-from genplan.planners.learned import Learned, Losses, Memory, near, told_goals
-from genplan.types import Observations, Oracle, Plan
+from genplan.errors import UserError
+from genplan.flow import EntropyBound, Rng, apply_temperature, entropy
+from genplan.models.codecs import CodecConfig
+from genplan.models.denoiser import NetworkSizes
+from genplan.models.encoders import SceneEncoder
+from genplan.models.encoding import Encoding
+from genplan.models.networks import make_denoiser
+from genplan.planners.base import (
+    LearnedPlanner,
+    MemoryConfig,
+    NetworkConfig,
+    at_least,
+    distance_weights,
+    privileged_goals,
+    probability,
+)
+from genplan.planners.memory import PlannerMemory
+from genplan.spec import PlanSpec
+from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 Conditionals = Callable[[Tensor, Tensor], Tensor]
-"""Plans [n, H] of n rows, and which rows [n] -> log p(· | the other actions) for each position, [n, H, actions + 1]."""
+"""Plans [n, N] of n rows, and which rows [n] -> log p(· | the other tokens) for each position, [n, N, S + 1]."""
+
+# Labels of random draws, part of every result: never renamed.
+RNG_ALL, RNG_SHARE, RNG_MASKED, RNG_SINGLE = "wholly", "share", "masked", "single"
 
 
-class Leap(Learned):
+@dataclass(frozen=True)
+class LEAPConfig:
+    """Of LEAP; without `privileged_goals` LEAP⊖GC, and with an entropy bound LEAP⊕H."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    codec: CodecConfig = field(default_factory=CodecConfig)
+    horizon: int = 10
+    action_steps: int = 1  # actions executed of each plan
+    subgoal_types: tuple[str, ...] = ("target",)
+    privileged_goals: bool = True  # from the simulator
+    full_noise_prob: float = 0.5  # of training windows with all actions masked, as every plan starts
+    single_mask_prob: float = 0.0  # of the others: with one action masked, as in its paper
+    horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
+    entropy_bound: float = 0.0
+    iterations: int = 10
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "horizon", "action_steps", "iterations")
+        at_least(self, 0, "horizon_discount", "entropy_bound", "temperature")
+        probability(self, "full_noise_prob")
+        if self.action_steps > self.horizon:
+            raise UserError(f"action_steps is {self.action_steps}, expected at most the horizon, {self.horizon}")
+        if not 0 <= self.single_mask_prob <= 1:
+            raise UserError(f"single_mask_prob is {self.single_mask_prob}, expected 0 to 1")
+        if self.entropy_bound and not self.full_noise_prob:
+            raise UserError("full_noise_prob is 0, expected more: the entropy bound is held in windows wholly masked")
+
+
+class Leap(LearnedPlanner):
+    Config = LEAPConfig
     config: LEAPConfig
 
     def __init__(self, spec: PlanSpec, config: LEAPConfig) -> None:
         super().__init__(spec, config)
-        self.needs_oracle = config.goals
-        self.end = spec.num_actions
+        if config.privileged_goals and spec.goals is None:
+            raise UserError("LEAP gets its goals from the simulator, and the task has no goals; use LEAP-noGC")
+        self.privileged = config.privileged_goals
+        self.end = self.codec.stream.size
         self.mask = self.end + 1
-        sizes = (config.width, config.heads, config.layers, config.horizon, config.context, config.dropout)
-        self.encoder = Encoder(spec, config)
-        with_end = dataclasses.replace(spec, num_actions=spec.num_actions + 1, mirrored_actions=())
-        self.denoiser = Denoiser(with_end, *sizes, config.trail)
+        network, memory = config.network, config.memory
+        sizes = NetworkSizes(
+            network.hidden_size, network.num_heads, network.num_layers, config.horizon, memory.num_past,
+            network.dropout, memory.visit_memory,
+        )  # fmt: skip
+        self.encoder = SceneEncoder(spec, network.sizes)
+        self.denoiser = make_denoiser(spec, sizes, self.codec, num_extra=1)
+        self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the action tokens of a plan."""
+        return (self.config.horizon // self.codec.chunk, *self.codec.stream.shape)
+
     def network(
-        self, context: Context, features: Tensor | None, past: Past, per_map: int, state: Tensor, goals: Tensor | None
+        self, encoding: Encoding, current: Observations, history: History, copies: int, goals: Tensor | None
     ) -> Callable[..., Tensor]:
-        """Masked plans [B, H] -> logits [B, H, actions + 1]. State [B] and goals [B, G] are of the current step.
+        """Masked plans [B, N] -> logits [B, N, S + 1]. Goals [B, G] are of the current step.
 
-        With `rows` [n], of several plans in turn for each of them: [n · copies, H]; with `only` [n · copies], of that
-        step of each alone, [n · copies, 1, actions + 1].
+        With `ids` [n], of several plans in turn for each of them: [n · copies, N]; with `query` [n · copies], of that
+        token of each alone, [n · copies, 1, S + 1].
         """
-        if past.tried is not None:
-            past = past._replace(tried=functional.pad(past.tried, (0, 1)))
-        known = self.denoiser.know(context, features, past, per_map)
-        batch, horizon = len(state), self.config.horizon
-        states = torch.full((batch, horizon), self.spec.num_states, device=state.device)
-        states[:, 0] = state
-        streams = {"states": states}
-        if self.spec.num_goals:
-            hidden = torch.full((batch, self.spec.num_goals), self.spec.goal_size, device=state.device)
-            streams["goals"] = (hidden if goals is None else goals)[:, None].expand(-1, horizon, -1)
+        if history.action_counts is not None and self.size_free:
+            history = history._replace(action_counts=functional.pad(history.action_counts, (0, 1)))
+        prepared = self.denoiser.prepare(encoding, current, history, copies)
+        batch, horizon = len(history.valid), self.config.horizon
+        streams: dict[str, Tensor] = {}
+        if self.spec.states is not None:
+            states = torch.full((batch, horizon), self.spec.states.size, device=self.device)
+            if self.spec.state_field is not None:
+                states[:, 0] = current[self.spec.state_field]
+            streams["states"] = states
+        if self.spec.goals is not None:
+            masked = torch.full((batch, self.spec.num_goals), self.spec.goals.size, device=self.device)
+            streams["goals"] = (masked if goals is None else goals)[:, None].expand(-1, horizon, -1)
 
-        def logits(actions: Tensor, rows: Tensor | None = None, only: Tensor | None = None) -> Tensor:
-            part, shown = known, streams
-            if rows is not None:
-                copies = len(actions) // len(rows)
-                each = rows.repeat_interleave(copies)
-                part, shown = known.part(rows, copies), {name: tokens[each] for name, tokens in streams.items()}
-            t = torch.zeros(len(actions), device=actions.device)
-            answer: Tensor = self.denoiser({**shown, "actions": actions}, t, part, False, only)["actions"]
-            return answer
+        def logits(tokens: Tensor, ids: Tensor | None = None, query: Tensor | None = None) -> Tensor:
+            part, shown = prepared, streams
+            if ids is not None:
+                number = len(tokens) // len(ids)
+                rows = ids.repeat_interleave(number)
+                part, shown = prepared.part(ids, number), {name: x[rows] for name, x in streams.items()}
+            t = torch.zeros(len(tokens), device=tokens.device)
+            x_t = {**shown, "actions": tokens.reshape(-1, *self.shape)}
+            answer: Tensor = self.denoiser(x_t, t, part, ("actions",), query)["actions"]
+            return answer if query is not None else answer.flatten(1, -2)
 
         return logits
 
-    def loss(self, batch: PlanBatch, rng: Rng) -> Losses:
-        size, number = len(batch), batch.num_maps
-        rows = rng.fold(torch.arange(size, device=batch.map_row.device))
-        valid = batch.valid["actions"]
-        actions = torch.where(valid, batch.x_1["actions"], self.end)
-        wholly = rows.fold("wholly").uniform() < self.config.noise_share
-        share = torch.where(wholly, 1.0, rows.fold("share").uniform())[:, None]
-        u = rows.fold("masked").uniform(actions.shape[1:])
-        single = (~wholly & (rows.fold("single").uniform() < self.config.single_share))[:, None]
+    def loss(self, batch: Batch, rng: Rng) -> Losses:
+        rows = rng.fold(torch.arange(len(batch), device=batch.actions.device))
+        tokens, valid = (part.flatten(1) for part in self.action_tokens(batch))
+        tokens = torch.where(valid, tokens, self.end)
+        all_masked = rows.fold(RNG_ALL).uniform() < self.config.full_noise_prob
+        share = torch.where(all_masked, 1.0, rows.fold(RNG_SHARE).uniform())[:, None]
+        u = rows.fold(RNG_MASKED).uniform(tokens.shape[1:])
+        single = (~all_masked & (rows.fold(RNG_SINGLE).uniform() < self.config.single_mask_prob))[:, None]
         masked = (u == u.amin(-1, keepdim=True)) | ((u <= share) & ~single)
-        context = self.encoder(batch.map, batch.mission, number)
-        goals = batch.x_1["goals"][:, 0] if self.config.goals else None
-        past = self.tried_in_vain(batch, rows)
-        network = self.network(context, batch.features, past, size // number, batch.x_1["states"][:, 0], goals)
-        logits = network(torch.where(masked, self.mask, actions))
-        ahead = torch.arange(1, actions.shape[1] + 1, device=actions.device)
+        encoding = self.encoder(batch.scene, batch.num_scenes)
+        goals = batch.tokens["goals"][:, 0] if self.config.privileged_goals else None
+        history = self.with_failed_actions(batch, rows, batch.actions[:, 0])
+        network = self.network(encoding, batch.current, history, batch.windows_per_scene, goals)
+        logits = network(torch.where(masked, self.mask, tokens))
+        per_step = tokens.shape[1] // self.shape[0]
+        ahead = torch.arange(self.shape[0], device=tokens.device).repeat_interleave(per_step) * self.codec.chunk + 1
         # One of them stands for all: the original sums over each being masked in turn.
-        weight = (near(self.config.nearness, ahead) * torch.where(single, len(ahead), 1))[masked]
-        nats = functional.cross_entropy(logits[masked], actions[masked], reduction="none")
-        learnt = (nats * weight).sum() / weight.sum()
+        discount = distance_weights(self.config.horizon_discount, ahead)
+        weight = (discount * torch.where(single, len(ahead), 1))[masked]
+        nll = functional.cross_entropy(logits[masked], tokens[masked], reduction="none")
+        loss = (nll * weight).sum() / weight.sum()
         counts = masked & valid
-        right = ((logits.argmax(-1) == actions) & counts).sum() / counts.sum().clamp(min=1)
-        curious = entropy(logits, valid & wholly[:, None])
-        metrics = {"loss/actions": learnt, "right/actions": right, "entropy": curious}
-        total = learnt
+        correct = ((logits.argmax(-1) == tokens) & counts).sum() / counts.sum().clamp(min=1)
+        nats = entropy(logits, valid & all_masked[:, None])
+        metrics = {"loss/actions": loss, "accuracy/actions": correct, "entropy": nats}
+        total = loss
         if self.config.entropy_bound > 0:
-            total = total + self.bound.penalty(curious)
-            metrics["multiplier"] = self.bound.multiplier
-            if self.training:
-                self.bound.update(curious)
+            total = total + self.bound.penalty(nats)
+            metrics["entropy_multiplier"] = self.bound.multiplier.clone()
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
+
+    def after_step(self, losses: Losses) -> None:
+        if self.config.entropy_bound > 0:
+            self.bound.update(losses.metrics["entropy"])
 
     @torch.inference_mode()
     def plan(
-        self, observations: Observations, memory: Memory, rng: Rng, rows: Tensor, oracle: Oracle | None = None
-    ) -> tuple[Plan, Memory]:
-        config, horizon = self.config, self.config.horizon
-        goals = told_goals(self.spec, oracle, rows) if config.goals else None
-        context, past = self.recall(observations, memory, rows)
-        logits = self.network(context, observations.features, past, 1, observations.state, goals)
-        in_turn = torch.eye(horizon, dtype=torch.bool)
+        self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, oracle: Oracle | None = None,
+        keep_trace: bool = False,
+    ) -> tuple[Plan, PlannerMemory]:  # fmt: skip
+        config = self.config
+        goals = privileged_goals(self.spec, oracle, ids).to(self.device) if config.privileged_goals else None
+        observations, ids, rng = observations.to(self.device), ids.to(self.device), Rng(rng.key.to(self.device))
+        encoding, history = self.conditioning(observations, memory, ids)
+        current = observations.only(self.spec.step_fields)
+        logits = self.network(encoding, current, history, 1, goals)
+        length = torch.Size(self.shape).numel()
+        in_turn = torch.eye(length, dtype=torch.bool, device=self.device)
 
-        def conditionals(actions: Tensor, which: Tensor) -> Tensor:
-            """Each plan with each of its actions masked in turn."""
-            plans = torch.where(in_turn, self.mask, actions[:, None])  # [n, H, H]
-            masked = torch.arange(horizon).repeat(len(actions))
-            return self._begun(logits(plans.flatten(0, 1), which, masked).reshape(-1, horizon, self.mask))
+        def conditionals(tokens: Tensor, which: Tensor) -> Tensor:
+            """Each plan with each of its tokens masked in turn."""
+            plans = torch.where(in_turn, self.mask, tokens[:, None])  # [n, N, N]
+            query = torch.arange(length, device=tokens.device).repeat(len(tokens))
+            return self._forbid_leading_end(logits(plans.flatten(0, 1), which, query).reshape(-1, length, self.mask))
 
-        nothing = torch.full((len(rows), horizon), self.mask)
-        actions = rng.fold("first").categorical(sharpen(self._begun(logits(nothing)), config.temperature))
-        urge = self.urge(observations, memory, rng, rows)
-        if urge is not None:
-            actions[:, 0] = torch.where(urge >= 0, urge, actions[:, 0])
-        urged = None if urge is None else urge >= 0
-        found = descend(actions, conditionals, rng, config.iterations, config.temperature, urged)
-        # Behind its end there is nothing to be done: what stands there is an action only to be a number.
-        return dataclasses.replace(found, actions=found.actions.masked_fill(found.actions == self.end, 0)), memory
+        nothing = torch.full((len(ids), length), self.mask, device=self.device)
+        log_p = self._forbid_leading_end(logits(nothing))
+        tokens = rng.fold("first").categorical(apply_temperature(log_p, config.temperature))
+        first = self.exploratory_action(observations, memory, rng, ids)
+        if first is not None:
+            tokens[:, 0] = torch.where(first >= 0, first, tokens[:, 0])
+        fixed = None if first is None else first >= 0
+        plan = metropolis(tokens, conditionals, rng, config.iterations, config.temperature, fixed)
+        # Behind the end of a plan nothing is to be done: token 0 stands there only to be one.
+        found = plan.actions.masked_fill(plan.actions == self.end, 0).reshape(-1, *self.shape)
+        assert plan.confidence is not None
+        confidence = (
+            plan.confidence.reshape(len(found), self.shape[0], -1).prod(-1).repeat_interleave(self.codec.chunk, 1)
+        )
+        actions = self.codec.decode(found, self.origin(observations))
+        return replace(plan, actions=actions, tokens={"actions": found}, confidence=confidence), memory
 
-    def _begun(self, logits: Tensor) -> Tensor:
-        """log p of logits [n, H, actions + 1], where nothing is over before it began."""
+    def _forbid_leading_end(self, logits: Tensor) -> Tensor:
+        """log p of logits [n, N, S + 1], where no plan is over before it began."""
         logits = logits.clone()
-        logits[:, 0, self.end] = -torch.inf
+        first = torch.Size(self.shape[1:]).numel()  # the tokens of the first step
+        logits[:, :first, self.end] = -torch.inf
         return logits.log_softmax(-1)
 
 
-def descend(
-    actions: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float,
-    begun: Tensor | None = None, tell: Callable[[Tensor, Tensor], None] = lambda actions, energy: None,
+def metropolis(
+    tokens: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float,
+    first_fixed: Tensor | None = None,
+    on_step: Callable[[Tensor, Tensor], None] = lambda tokens, energy: None,
 ) -> Plan:  # fmt: skip
-    """The Metropolis walk from `actions` [B, H]; the plan of least pseudo-energy met.
+    """The Metropolis chain from `tokens` [B, N]; the plan of least pseudo-energy met, its tokens as `actions`.
 
-    begun  bool [B]: where the first action stays as it is
-    tell   is told where the walk is after each step: actions [B, H] and their energy [B]
+    first_fixed  bool [B]: where the first token stays as it is
+    on_step      is called after each step with the chain's tokens [B, N] and their energy [B]
     """
-    batch, horizon = actions.shape
-    row = torch.arange(batch)
-    log_p = conditionals(actions, row)
-    energy = pseudo_energy(log_p, actions)
-    best, least, sure = actions, energy, log_p
+    batch, length = tokens.shape
+    row = torch.arange(batch, device=tokens.device)
+    log_p = conditionals(tokens, row)
+    energy = pseudo_energy(log_p, tokens)
+    best, least, best_log_p = tokens, energy, log_p
     for number in range(iterations):
-        heat = temperature * (1 - number / iterations)
-        chance = rng.fold("step", number)
-        position = chance.fold("position").integers(horizon)
-        proposed = actions.clone()
-        drawn = chance.categorical(sharpen(log_p[row, position], heat))
-        if begun is not None:
-            drawn = torch.where(begun & (position == 0), actions[:, 0], drawn)
+        current_temperature = temperature * (1 - number / iterations)
+        step_rng = rng.fold("step", number)
+        position = step_rng.fold("position").integers(length)
+        proposed = tokens.clone()
+        drawn = step_rng.categorical(apply_temperature(log_p[row, position], current_temperature))
+        if first_fixed is not None:
+            drawn = torch.where(first_fixed & (position == 0), tokens[:, 0], drawn)
         proposed[row, position] = drawn
-        other = (proposed != actions).any(-1).nonzero().squeeze(-1)
+        changed = (proposed != tokens).any(-1).nonzero().squeeze(-1)
         next_log_p = log_p.clone()
-        if len(other):
-            next_log_p[other] = conditionals(proposed[other], other)
+        if len(changed):
+            next_log_p[changed] = conditionals(proposed[changed], changed)
         next_energy = pseudo_energy(next_log_p, proposed)
-        rise = next_energy - energy
-        bold = torch.exp(-rise / heat) if heat > 0 else torch.zeros_like(rise)
-        taken = (rise <= 0) | (chance.fold("accept").uniform() < bold)
-        actions = torch.where(taken[:, None], proposed, actions)
-        log_p = torch.where(taken[:, None, None], next_log_p, log_p)
-        energy = torch.where(taken, next_energy, energy)
-        tell(actions, energy)
+        delta = next_energy - energy
+        accept_prob = torch.exp(-delta / current_temperature) if current_temperature > 0 else torch.zeros_like(delta)
+        accepted = (delta <= 0) | (step_rng.fold("accept").uniform() < accept_prob)
+        tokens = torch.where(accepted[:, None], proposed, tokens)
+        log_p = torch.where(accepted[:, None, None], next_log_p, log_p)
+        energy = torch.where(accepted, next_energy, energy)
+        on_step(tokens, energy)
         better = energy < least
-        best = torch.where(better[:, None], actions, best)
-        sure = torch.where(better[:, None, None], log_p, sure)
+        best = torch.where(better[:, None], tokens, best)
+        best_log_p = torch.where(better[:, None, None], log_p, best_log_p)
         least = torch.where(better, energy, least)
-    confidence = sure.gather(-1, best[..., None]).squeeze(-1).exp()
+    confidence = best_log_p.gather(-1, best[..., None]).squeeze(-1).exp()
     return Plan(actions=best, energy=least, confidence=confidence)
 
 
-def pseudo_energy(log_p: Tensor, actions: Tensor) -> Tensor:
-    """−Σ_k log p(a_k | the others), [B], of conditionals [B, H, actions]."""
-    return -log_p.gather(-1, actions[..., None]).squeeze(-1).sum(-1)
+def pseudo_energy(log_p: Tensor, tokens: Tensor) -> Tensor:
+    """−Σ_k log p(a_k | the others), [B], of conditionals [B, N, S]."""
+    return -log_p.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)

@@ -1,157 +1,167 @@
-"""Tables of one chapter: success beside the paper's numbers, means, and differences on equal seeds."""
+"""Tables of one section: results with the paper's numbers, means over rows, and differences on equal seeds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from statistics import fmean
-from typing import Any
 
-from genplan.bench.board import SHOWN, Board, Pair
 from genplan.bench.cell import UNTRAINED
-from genplan.bench.comparison import Difference, chance, paired
-from genplan.page import table
-from genplan.tasks.table import TEST_SEEDS, WALKS, Row
+from genplan.bench.stats import Difference, paired_difference, permutation_p_value
+from genplan.bench.store import CellResult
+from genplan.bench.suites import RANDOM_CONTROLS
+from genplan.bench.table import PRETRAINED, REFERENCE, ResultPair, ResultTable
+from genplan.metrics import METRICS
+from genplan.report.html import muted, table
+from genplan.tasks.paper import Row
+from genplan.types import TEST_SEEDS
 
-EPISODES = len(TEST_SEEDS)
-ONCE = "Each method was trained once: what another training would change is not in this."
+LABELS = {"success": "success (%)", "spl": "SPL", "spl_shortest": "SPL (shortest)"}  # the metrics that are compared
+ONE_TRAINING = "Each method was trained once: the variance between trainings is not included."
 
 
-def shown_name(board: Board, method: str) -> str:
-    return escape(board.name(method))
+def method_label(results: ResultTable, method: str) -> str:
+    return escape(results.label(method)) + (" ◆" if method in results.privileged else "")
 
 
-def success(board: Board, rows: Sequence[Row]) -> str:
-    methods = board.methods(rows)
+def format_value(metric: str, value: float | None, empty: str = "–") -> str:
+    """Shares of episodes in per cent, anything else with three digits."""
+    if value is None:
+        return empty
+    return f"{100 * value:.1f}" if _is_share(metric) else f"{value:.3f}"
+
+
+def _is_share(metric: str) -> bool:
+    return METRICS[metric].interval == "wilson"
+
+
+def result_table(results: ResultTable, rows: Sequence[Row]) -> str:
+    """A row per row of the paper, a column per method and control."""
+    methods = results.methods(rows)
     if not methods:
         return "<p>No cell of these rows has been run yet.</p>"
     lines = []
     for row in rows:
-        found = {method: line for method in methods if (line := board.line(method, row.name))}
-        best = max((board.score(line).success for line in found.values() if not board.mark(line)), default=0.0)
-        cells = [
-            success_cell(board, found.get(method), best) + _paper(row.paper.get(SHOWN.get(method, method)))
-            for method in methods
+        found = {method: results.find(method, row.name) for method in methods}
+        current = [one for one in found.values() if one is not None and not results.is_stale(one)]
+        best = max((value for one in current if (value := results.value(one, "success")) is not None), default=0.0)
+        entries = [
+            result_entry(results, one, best) + _paper_entry(row.paper.get(results.label(method)))
+            for method, one in found.items()
         ]
-        walks = [board.score(line).success for kind in WALKS if (line := board.line(f"walk:{kind}", row.name))]
-        cells.append(f"{100 * max(walks):.1f}" if walks else "–")
-        for control in (f"{UNTRAINED}GenPlan-M", "bot"):
-            line = board.line(control, row.name)
-            cells.append("–" if line is None else f"{100 * board.score(line).success:.1f}{board.mark(line)}")
-        lines.append((escape(row.name), *cells))
-    return table(("", *(shown_name(board, method) for method in methods), "walk", "untrained", "bot"), lines)
+        random = [results.value(one, "success") for name in RANDOM_CONTROLS if (one := results.find(name, row.name))]
+        entries.append(format_value("success", max((value for value in random if value is not None), default=None)))
+        for control in (f"{UNTRAINED}{REFERENCE}", "expert"):
+            one = results.find(control, row.name)
+            entries.append(format_value("success", results.value(one, "success")) + stale_mark(results, one))
+        lines.append((escape(row.name), *entries))
+    head = ("", *(method_label(results, method) for method in methods), "random", "untrained", "expert")
+    return table(head, lines)
 
 
-def success_cell(board: Board, line: Mapping[str, Any] | None, best: float = math.inf) -> str:
-    if line is None:
+def stale_mark(results: ResultTable, result: CellResult | None) -> str:
+    return " †" if result is not None and results.is_stale(result) else ""
+
+
+def result_entry(results: ResultTable, result: CellResult | None, best: float | None = None) -> str:
+    """Success with its interval, and SPL against both references; bold if it is the best of its row."""
+    if result is None or (summary := results.summary(result, "success")) is None:
         return "–"
-    found = board.score(line)
-    low, high = found.success_interval
-    value = f"{100 * found.success:.1f}"
-    shown = f"<b>{value}</b>" if found.success == best and not board.mark(line) else value
-    spl = "" if found.spl is None else f"<br>{found.spl:.3f}"
-    few = "" if found.episodes == EPISODES else f"<br>{found.episodes} episodes"
-    return f'{shown}{board.mark(line)}<br><span class="soft">{100 * low:.0f}–{100 * high:.0f}{spl}{few}</span>'
+    text = format_value("success", summary.value)
+    text = f"<b>{text}</b>" if summary.value == best and not results.is_stale(result) else text
+    path = " · ".join(format_value(metric, results.value(result, metric)) for metric in ("spl", "spl_shortest"))
+    number = "" if result.num_episodes == len(TEST_SEEDS) else f"<br>{result.num_episodes} episodes"
+    interval = f"{100 * summary.low:.0f}–{100 * summary.high:.0f}"
+    return f"{text}{stale_mark(results, result)}{muted(f'{interval}<br>{path}{number}')}"
 
 
-def _paper(value: float | None) -> str:
+def _paper_entry(value: float | None) -> str:
     return "" if value is None else f"<br><i>{value:g}</i>"
 
 
-def means(board: Board, rows: Sequence[Row]) -> str:
-    """Over the rows that a method shares with GenPlan-M, so that nobody gains by what was not run."""
+def mean_table(results: ResultTable, rows: Sequence[Row]) -> str:
+    """Means over the rows that a method shares with the reference method, so that a missing row favors nobody."""
     lines = []
-    standing: dict[str, dict[str, list[str]]] = {"success": {}, "SPL": {}}
-    for method in board.methods(rows):
-        pairs = board.pairs(method, rows)
+    verdicts: dict[str, dict[str, list[str]]] = {metric: {} for metric in LABELS}
+    for method in results.methods(rows):
+        pairs, name = results.pairs(method, rows), method_label(results, method)
         if not pairs:
             continue
-        scores = [board.score(other) for _, other in pairs]
-        ahead, further = _success_ahead(pairs), _efficiency_ahead(board, pairs)
-        lines.append((
-            shown_name(board, method),
-            str(len(pairs)),
-            f"{100 * fmean(found.success for found in scores):.1f}",
-            "" if method == "GenPlan-M" else _points(ahead, chance(*pairs) <= 0.05),
-            "–" if further is None else f"{fmean(found.spl or 0.0 for found in scores):.3f}",
-            "" if method == "GenPlan-M" or further is None else _parts(further),
-        ))  # fmt: skip
-        if method not in ("GenPlan-M", "pretrained"):  # the latter has a budget of its own
-            standing["success"].setdefault(_standing(ahead, chance(*pairs) <= 0.05), []).append(
-                shown_name(board, method)
-            )
-            if further is not None:
-                standing["SPL"].setdefault(_standing(further, further.is_clear), []).append(shown_name(board, method))
+        entries = [name, str(len(pairs))]
+        for metric in LABELS:
+            values = [results.value(other, metric) for _, other in pairs]
+            known = [value for value in values if value is not None]
+            entries.append(format_value(metric, fmean(known) if len(known) == len(pairs) else None))
+            difference = _difference(results, pairs, metric)
+            entries.append("" if method == REFERENCE else _difference_entry(metric, difference))
+            if difference is not None and method not in (REFERENCE, PRETRAINED):  # the latter have their own budgets
+                verdicts[metric].setdefault(_verdict(*difference), []).append(name)
+        lines.append(entries)
     if not lines:
         return ""
-    head = ("", "rows", "mean success", "GenPlan-M ahead by", "mean SPL", "GenPlan-M ahead by")
-    told = [
-        f"In mean {what} GenPlan-M is {', '.join(f'{how} {_and(who)}' for how, who in sorted(found.items()))}."
-        for what, found in standing.items()
+    head = ["", "rows", *(name for label in LABELS.values() for name in (f"mean {label}", f"{REFERENCE} − method"))]
+    sentences = [
+        f"In mean {LABELS[metric].removesuffix(' (%)')} {REFERENCE} is "
+        f"{', '.join(f'{verdict} {_enumerate(names)}' for verdict, names in sorted(found.items()))}."
+        for metric, found in verdicts.items()
         if found
     ]
-    return f"<h3>Means over rows that both have</h3>{table(head, lines)}<p>{' '.join([*told, ONCE])}</p>"
+    return f"<h3>Means over shared rows</h3>{table(head, lines)}<p>{' '.join([*sentences, ONE_TRAINING])}</p>"
 
 
-def _success_ahead(pairs: Sequence[Pair]) -> Difference:
-    return paired(*((own["success"], other["success"]) for own, other in pairs))
-
-
-def _efficiency_ahead(board: Board, pairs: Sequence[Pair]) -> Difference | None:
-    found = [(board.efficiencies(own), board.efficiencies(other)) for own, other in pairs]
-    return paired(*found) if all(one and other for one, other in found) else None
-
-
-def _standing(found: Difference, clear: bool) -> str:
-    if not clear:
-        return "level with"
-    return "ahead of" if found.mean > 0 else "behind"
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(", ".join(names).rsplit(", ", 1))
-
-
-def differences(board: Board, rows: Sequence[Row]) -> str:
-    methods = [method for method in board.methods(rows) if method != "GenPlan-M"]
+def difference_table(results: ResultTable, rows: Sequence[Row]) -> str:
+    """The reference method minus each other one, row by row."""
+    methods = [method for method in results.methods(rows) if method != REFERENCE]
     lines = []
     for row in rows:
-        if board.line("GenPlan-M", row.name):
-            lines.append((escape(row.name), *(_difference(board, board.pairs(method, [row])) for method in methods)))
+        if results.find(REFERENCE, row.name):
+            by_method = [results.pairs(method, [row]) for method in methods]
+            entries = [
+                "<br>".join(_difference_entry(metric, _difference(results, pairs, metric)) for metric in LABELS)
+                if pairs else "–"
+                for pairs in by_method
+            ]  # fmt: skip
+            lines.append((escape(row.name), *entries))
     if not lines or not methods:
         return ""
     return (
-        "<h3>GenPlan-M ahead by, on equal seeds</h3>"
-        f"{table(('', *(shown_name(board, method) for method in methods)), lines)}"
-        '<p class="soft">Points of success, and SPL, with 95 % intervals of the paired differences; ▲ GenPlan-M is '
-        "ahead, ▼ it is behind, where chance in the drawing of seeds would do so less than once in twenty times "
-        "(success: McNemar’s exact test, over several rows with what a seed does in all of them exchanged together; "
-        f"SPL: by the interval), and “level” otherwise. {ONCE}</p>"
+        f"<h3>{REFERENCE} − method, on equal seeds</h3>"
+        f"{table(('', *(method_label(results, method) for method in methods)), lines)}"
+        '<p class="soft">Percentage points of success, SPL, and SPL against the shortest path, with 95 % intervals of '
+        f"the paired differences. ▲ {REFERENCE} is better, ▼ it is worse, at the 5 % level (success: exact sign-flip "
+        "test, McNemar's in a single row; over several rows, the differences of a seed in all of them change sign "
+        f"together; SPL: the interval excludes zero). {ONE_TRAINING}</p>"
     )
 
 
-def _difference(board: Board, pairs: Sequence[Pair]) -> str:
-    if not pairs:
+def _difference(results: ResultTable, pairs: Sequence[ResultPair], metric: str) -> tuple[Difference, bool] | None:
+    """The paired difference, and whether it is significant; None if the metric is not known everywhere."""
+    if (rows := results.paired_rows(pairs, metric)) is None:
+        return None
+    difference = paired_difference(*rows)
+    significant = permutation_p_value(*rows) <= 0.05 if _is_share(metric) else difference.excludes_zero
+    return difference, significant
+
+
+def _difference_entry(metric: str, found: tuple[Difference, bool] | None) -> str:
+    if found is None:
         return "–"
-    further = _efficiency_ahead(board, pairs)
-    success = _points(_success_ahead(pairs), chance(*pairs) <= 0.05)
-    return success + ("" if further is None else f"<br>{_parts(further)}")
+    difference, significant = found
+    mean, low, high = (_signed(metric, one) for one in (difference.mean, difference.low, difference.high))
+    mark = "" if not significant else " ▲" if difference.mean > 0 else " ▼"
+    return f"{mean}{mark}{muted(f'{low} … {high}')}"
 
 
-def _points(found: Difference, clear: bool) -> str:
-    shown = f"{100 * found.mean:+.1f}{_mark(found, clear)}{_soft(f'{100 * found.low:+.1f} … {100 * found.high:+.1f}')}"
-    return shown.replace("-", "−").replace("+0.0", "0.0").replace("−0.0", "0.0")
+def _signed(metric: str, value: float) -> str:
+    text = f"{100 * value:+.1f}" if _is_share(metric) else f"{value:+.3f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
-def _parts(found: Difference) -> str:
-    shown = f"{found.mean:+.3f}{_mark(found, found.is_clear)}{_soft(f'{found.low:+.3f} … {found.high:+.3f}')}"
-    return shown.replace("-", "−")
+def _verdict(difference: Difference, significant: bool) -> str:
+    if not significant:
+        return "not distinguishable from"
+    return "better than" if difference.mean > 0 else "worse than"
 
 
-def _mark(found: Difference, clear: bool) -> str:
-    return "" if not clear else " ▲" if found.mean > 0 else " ▼"
-
-
-def _soft(text: str) -> str:
-    return f'<br><span class="soft">{text}</span>'
+def _enumerate(names: Iterable[str]) -> str:
+    return " and ".join(", ".join(names).rsplit(", ", 1))

@@ -1,1 +1,1 @@
-"""The page where one edits a maze and watches a plan take shape (`genplan serve`)."""
+"""A local web page and its API: edit mazes, plan, play episodes, follow trainings."""

@@ -1,284 +1,308 @@
-"""Requests as batches: plans with all their frames, whole episodes, energy landscapes."""
+"""Requests as batches: plans with all their frames, whole episodes, energy landscapes; and episodes as GIF."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
-from torch import Tensor
+from numpy.typing import NDArray
+from PIL import Image
 
-from genplan.data.tokens import PlanSpec
-from genplan.errors import LostError, UserError
+from genplan.envs.grid import EMPTY, carried_name
+from genplan.envs.layouts import FixedLayout, layout_text, parse_object
+from genplan.envs.wrappers import SlipperyActions
+from genplan.errors import ExpertFailure, UserError
 from genplan.flow import Rng, Trace
+from genplan.planners.base import LearnedPlanner
 from genplan.planners.genplan import GenPlan
-from genplan.planners.learned import Learned
-from genplan.planners.reference import Bot
+from genplan.render import frames
+from genplan.rollout import EnvBatch, Steps, Wrapper, rollout
 from genplan.serve import schema
-from genplan.tasks.batch import EnvBatch
-from genplan.tasks.grid import EMPTY_HANDS, goals, observe
-from genplan.tasks.layouts import FixedLayout, layout_text
-from genplan.tasks.noise import SlipperyActions
-from genplan.tasks.task import Task
-from genplan.types import Planner
+from genplan.spec import Geometry
+from genplan.tasks.grid import babyai_spec, bot_expert, observe, privileged_goals
+from genplan.types import Plan, Planner, Task
 
-BOT_SECONDS = 3.0  # of the bot's own thinking about one episode
-UNSURE = 1e-4  # probabilities below are drawn alike in a landscape
+EXPERT_SECONDS = 3.0  # that the expert may plan in one episode
+MIN_PROB = 1e-4  # smaller probabilities look alike in a landscape
+MAX_FRAMES = 300  # of a GIF
+LABELED_ACTIONS = 10  # of a plan, under a frame
+NO_POSE = (-1, -1, 0)  # outside the grid: no agent in the text
+WALL_CODE = "##"
 
 
-def task_of(maze: schema.Maze, max_steps: int = 400) -> Task:
-    """A maze as a task; a LayoutError tells what is impossible about it."""
-    text = "\n".join(maze.rows)
-    env = FixedLayout(text, maze.mission, max_steps)
-    make = partial(FixedLayout, text, maze.mission, max_steps)
-    return Task("the maze", make, env.plan_spec, observe, max_steps, Bot, goals=goals)
+def maze_task(maze: schema.Maze, max_steps: int = 400) -> Task:
+    """A maze as a task; a LayoutError says why a maze cannot be solved."""
+    make = partial(FixedLayout, "\n".join(maze.rows), maze.mission, max_steps)
+    env = make()
+    spec = babyai_spec(env.width, env.height)
+    return Task("maze", make, spec, observe, max_steps, expert=bot_expert, privileged_goals=privileged_goals)
+
+
+def task_geometry(task: Task) -> Geometry:
+    geometry = task.spec.geometry
+    assert geometry is not None, "a maze has a grid"
+    return geometry
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A request, with what it resolves to."""
+class ResolvedRequest:
+    """A request, with the planner and the task that it names."""
 
     planner: Planner
     task: Task
     seed: int
-    execute: int = 1
+    action_steps: int | None = None
     slip: float = 0.0
 
     @property
-    def maze(self) -> tuple[Any, ...]:
-        """Rows, mission and step limit: equal where the mazes are."""
-        found: tuple[Any, ...] = self.task.make.args  # type: ignore[attr-defined]
-        return found
+    def maze(self) -> Hashable:
+        """Text, mission and step limit: equal where the mazes are."""
+        arguments: tuple[Any, ...] = self.task.make.args  # type: ignore[attr-defined]
+        return arguments
 
 
-def gathered(requests: Sequence[Wanted], wrap: Any = None) -> tuple[EnvBatch, Tensor]:
-    """The mazes of several requests as one batch, and their seeds."""
-    seeds = [request.seed for request in requests]
-    envs = [request.task.new_env() for request in requests]
-    return EnvBatch(requests[0].task, seeds, wrap, envs), torch.tensor(seeds)
+def env_batch(requests: Sequence[ResolvedRequest], wrapper: Wrapper | None = None) -> EnvBatch:
+    """The mazes of several requests, all of one size, as one batch."""
+    envs = [request.task.make_env() for request in requests]
+    return EnvBatch(requests[0].task, [request.seed for request in requests], wrapper, envs)
 
 
-def with_options(planner: Learned, options: schema.Options) -> Learned:
-    """The planner, used as asked for; options that its method does not have are told."""
-    chosen = options.model_dump(exclude_none=True)
-    return planner.with_options(**chosen) if chosen else planner
+def with_options(planner: LearnedPlanner, options: schema.Options) -> LearnedPlanner:
+    """The planner with these settings; settings that its method does not have are refused."""
+    return planner.with_options(**options.model_dump(exclude_none=True))
 
 
-def _places(spec: PlanSpec, tokens: Tensor) -> list[schema.Place]:
-    return [spec.position(int(token)) for token in tokens.flatten().tolist()]
+def _positions(geometry: Geometry, goals: Sequence[int]) -> list[schema.Position]:
+    return [geometry.position(goal) for goal in dict.fromkeys(goals)]
 
 
-def _poses(spec: PlanSpec, tokens: Tensor) -> list[schema.Pose]:
-    return [spec.pose(min(int(token), spec.num_states - 1)) for token in tokens.tolist()]
+def _milliseconds(start_time: float) -> float:
+    return round(1000 * (time.perf_counter() - start_time), 1)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
-def plans(requests: Sequence[Wanted]) -> Generator[None, None, list[schema.PlanAnswer]]:
-    """Plans of one planner for mazes of one size, with their frames."""
-    began = time.perf_counter()
-    planner = requests[0].planner
-    assert isinstance(planner, Learned)
-    batch, seeds = gathered(requests)
-    rows = torch.arange(len(batch))
-    seen, oracle = batch.observations(), batch.oracle
-    rng = Rng.of(0, seeds, torch.zeros_like(rows))
-    memory = planner.start(seen, oracle)
-    if isinstance(planner, GenPlan):
-        plan, _ = planner.plan(seen, memory, rng, rows, oracle, keep_trace=True)
-    else:
-        plan, _ = planner.plan(seen, memory, rng, rows, oracle)
-    spec, answers = planner.spec, []
-    for row in rows.tolist():
-        candidates, chosen = [], 0
-        if plan.trace is not None and plan.energies is not None:
-            energies = plan.energies[row].tolist()
+def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, list[schema.PlanResponse]]:
+    """Plans of one learned planner for mazes of one size, with their frames."""
+    start_time = time.perf_counter()
+    planner, batch = requests[0].planner, env_batch(requests)
+    assert isinstance(planner, LearnedPlanner), "only learned planners are asked for plans"
+    geometry, ids = task_geometry(batch.task), torch.arange(len(batch))
+    observations, oracle = batch.observations(), batch.oracle if planner.privileged else None
+    rng = Rng.of(0, torch.tensor(batch.seeds), torch.zeros_like(ids))
+    memory = planner.reset(observations, oracle)
+    plan, _ = planner.plan(observations, memory, rng, ids, oracle, keep_trace=planner.keeps_trace)
+    responses = []
+    for row in ids.tolist():
+        state = int(batch.current[row]["state"])
+        if plan.trace is not None and plan.candidate_energies is not None:
+            energies = plan.candidate_energies[row].tolist()
             candidates = [
-                _candidate(spec, plan.trace, row * len(energies) + place, int(seen.state[row]), energy)
-                for place, energy in enumerate(energies)
+                _candidate(
+                    geometry, batch.task.spec.actions.n or 0, plan.trace, row * len(energies) + index, state, energy
+                )
+                for index, energy in enumerate(energies)
             ]
-            chosen = energies.index(min(energies))
-        else:  # a method whose plans do not take shape bit by bit
-            sure = [1.0] * plan.actions.shape[1] if plan.confidence is None else plan.confidence[row].tolist()
-            energy = 0.0 if plan.energy is None else float(plan.energy[row])
-            pose = spec.pose(int(seen.state[row]))
-            frame = schema.Frame(
-                t=1.0, actions=plan.actions[row].tolist(), confidence=sure, path=[pose], goals=[], energy=energy
+            selected = energies.index(min(energies))
+        else:
+            candidates, selected = [_single_frame(plan, row, geometry.pose(state))], 0
+        responses.append(
+            schema.PlanResponse(
+                candidates=candidates, selected=selected, milliseconds=_milliseconds(start_time), batch_size=len(batch)
             )
-            candidates = [schema.Candidate(frames=[frame], energy=energy)]
-        taken = 1000 * (time.perf_counter() - began)
-        answers.append(
-            schema.PlanAnswer(candidates=candidates, chosen=chosen, milliseconds=round(taken, 1), batch=len(batch))
         )
-    return answers
-    yield  # never reached: a plan is made in one go
+    return responses
+    yield  # never reached: plans are made in one go
 
 
-def _candidate(spec: PlanSpec, trace: Trace, row: int, state: int, energy: float) -> schema.Candidate:
+def _single_frame(plan: Plan, row: int, pose: schema.Pose) -> schema.Candidate:
+    """A plan of a method without denoising steps."""
+    confidence = [1.0] * plan.actions.shape[1] if plan.confidence is None else plan.confidence[row].tolist()
+    energy = 0.0 if plan.energy is None else float(plan.energy[row])
+    actions = plan.actions[row].tolist()
+    frame = schema.Frame(t=1.0, actions=actions, confidence=confidence, states=[pose], goals=[], energy=energy)
+    return schema.Candidate(frames=[frame], energy=energy)
+
+
+def _candidate(
+    geometry: Geometry, num_actions: int, trace: Trace, row: int, state: int, energy: float
+) -> schema.Candidate:
     calls = len(trace.t) - 1
-    # What the network expects at every call, and at last what came out.
+    # The most likely tokens at every call, and the final ones.
     expected = {
         name: torch.cat([trace.predicted[name][:, row], trace.tokens[name][-1:, row]]) for name in trace.predicted
     }
     expected["states"][:, 0] = state
     times, actions = trace.t.tolist(), trace.tokens["actions"][:, row].tolist()
-    sure, energies = trace.confidence["actions"][:, row].tolist(), trace.energy[:, row].tolist()
-    paths = expected["states"].clamp(max=spec.num_states - 1).tolist()
-    aims = expected["goals"][:, 0].flatten(1).tolist() if "goals" in expected else [[]] * (calls + 1)
-    frames = [
+    confidence, energies = trace.confidence["actions"][:, row].tolist(), trace.energy[:, row].tolist()
+    states = expected["states"].tolist()
+    goals = expected["goals"][:, 0].flatten(1).tolist() if "goals" in expected else [[]] * (calls + 1)
+    frames_ = [
         schema.Frame(
             t=round(times[call], 4),
-            actions=[token if token < spec.num_actions else None for token in actions[call]],
-            confidence=[round(value, 4) for value in sure[min(call, calls - 1)]],
-            path=[spec.pose(token) for token in paths[call]],
-            goals=[spec.position(token) for token in dict.fromkeys(aims[call])],
+            actions=[token if token < num_actions else None for token in actions[call]],
+            confidence=[round(value, 4) for value in confidence[min(call, calls - 1)]],
+            states=[geometry.pose(token) for token in states[call]],
+            goals=_positions(geometry, goals[call]),
             energy=round(energies[min(call, calls - 1)], 4),
         )
         for call in range(calls + 1)
     ]
-    return schema.Candidate(frames=frames, energy=round(energy, 4))
+    return schema.Candidate(frames=frames_, energy=round(energy, 4))
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------
 
 
-def bot_steps(task: Task) -> Generator[None, None, int | None]:
-    """How many steps the bot needs; None where it fails or takes long (it is made for BabyAI's own rooms)."""
-    batch, row = EnvBatch(task, [0]), torch.zeros(1, dtype=torch.int64)
-    bot, oracle = Bot(), batch.oracle
-    memory = bot.start(batch.observations(), oracle)
-    steps, seconds = 0, 0.0
-    while seconds < BOT_SECONDS:
-        began = time.perf_counter()
-        try:
-            plan, memory = bot.plan(batch.observations(), memory, Rng.of(0, row), row, oracle)
-        except LostError:
-            return None
-        outcome = batch.step(row, plan.actions[:, 0])
-        memory = bot.observe(memory, plan.actions[:, 0], batch.observations(), row)
-        steps += 1
-        if outcome.done[0]:
-            return steps if outcome.success[0] else None
-        seconds += time.perf_counter() - began
-        yield
+def expert_steps(task: Task) -> Generator[None, None, int | None]:
+    """How many steps the expert needs; None where it fails or takes too long (it is made for BabyAI's own rooms)."""
+    batch, num_steps, seconds, start_time = EnvBatch(task, [0]), 0, 0.0, time.perf_counter()
+    try:
+        for steps in rollout(bot_expert(), batch):
+            num_steps += 1
+            seconds += time.perf_counter() - start_time
+            if steps.result.done[0]:
+                return num_steps if steps.result.success[0] else None
+            if seconds >= EXPERT_SECONDS:
+                return None
+            yield
+            start_time = time.perf_counter()
+    except ExpertFailure:
+        return None
     return None
 
 
-def episodes(requests: Sequence[Wanted]) -> Generator[None, None, list[schema.EpisodeAnswer]]:
-    """Whole episodes, step by step, of one planner in mazes of one size."""
-    began = time.perf_counter()
+@dataclass
+class _EpisodeRecord:
+    start: schema.Pose
+    steps: list[schema.Step] = field(default_factory=list)
+    plans: list[schema.PlanSummary] = field(default_factory=list)
+    success: bool = False
+
+
+def play_episodes(requests: Sequence[ResolvedRequest]) -> Generator[None, None, list[schema.EpisodeResponse]]:
+    """Whole episodes of one planner in mazes of one size; yields after every step."""
+    start_time = time.perf_counter()
     planner, task, slip = requests[0].planner, requests[0].task, requests[0].slip
-    batch, seeds = gathered(requests, partial(SlipperyActions, probability=slip) if slip else None)
-    spec = task.spec
-    running = torch.arange(len(requests))
-    oracle = batch.oracle
-    memory = planner.start(batch.observations(), oracle)
-    starts = [spec.pose(int(seen["state"])) for seen in batch.current]
-    steps: list[list[schema.Step]] = [[] for _ in requests]
-    made: list[list[schema.ShortPlan]] = [[] for _ in requests]
-    queue: list[list[int]] = [[] for _ in requests]
-    done_of_plan = [0] * len(requests)
-    success = [False] * len(requests)
-    while len(running):
-        needy = torch.tensor([row for row in running.tolist() if not queue[row]], dtype=torch.int64)
-        if len(needy):
-            numbers = torch.tensor([len(made[row]) for row in needy.tolist()])
-            rng = Rng.of(0, seeds[needy], numbers)
-            plan, memory = planner.plan(batch.observations(needy), memory, rng, needy, oracle)
-            for place, row in enumerate(needy.tolist()):
-                short = schema.ShortPlan(
-                    actions=plan.actions[place].tolist(),
-                    path=[] if plan.states is None else _poses(spec, plan.states[place]),
-                    goals=[] if plan.goals is None else list(dict.fromkeys(_places(spec, plan.goals[place, 0]))),
-                    energy=None if plan.energy is None else round(float(plan.energy[place]), 3),
-                )
-                made[row].append(short)
-                queue[row] = short.actions[: requests[row].execute]
-                done_of_plan[row] = 0
-        actions = torch.tensor([queue[row].pop(0) for row in running.tolist()])
-        before = [batch.current[row] for row in running.tolist()]
-        outcome = batch.step(running, actions)
-        memory = planner.observe(memory, actions, batch.observations(running), running)
-        for place, row in enumerate(running.tolist()):
-            now, number = batch.current[row], len(made[row]) - 1
-            done_of_plan[row] += 1
-            path = made[row][number].path
-            steps[row].append(
-                schema.Step(
-                    action=int(actions[place]),
-                    pose=spec.pose(int(now["state"])),
-                    expected=path[done_of_plan[row]] if done_of_plan[row] < len(path) else None,
-                    carrying=_carried(now["features"]),
-                    changes=_changes(before[place]["map"], now["map"]),
-                    plan=number,
-                )
-            )
-            success[row] = outcome.success[place]
-        running = running[torch.tensor([not done for done in outcome.done])]
+    batch = env_batch(requests, partial(SlipperyActions, probability=slip) if slip else None)
+    geometry = task_geometry(task)
+    records = [_EpisodeRecord(geometry.pose(int(observation["state"]))) for observation in batch.current]
+    for steps in rollout(planner, batch, action_steps=requests[0].action_steps):
+        if steps.plan is not None:
+            for index, row in enumerate(steps.planned_ids.tolist()):
+                records[row].plans.append(_plan_summary(geometry, steps.plan, index))
+        for index, row in enumerate(steps.ids.tolist()):
+            records[row].steps.append(_step(geometry, steps, index, batch.current[row], records[row].plans))
+            records[row].success = steps.result.success[index]
         yield
-    bots: dict[Any, int | None] = {}
+    reference: dict[Hashable, int | None] = {}
     for request in requests:
-        if request.maze not in bots:
-            bots[request.maze] = yield from bot_steps(request.task)
-    taken = round(1000 * (time.perf_counter() - began), 1)
+        if request.maze not in reference:
+            reference[request.maze] = yield from expert_steps(request.task)
+    milliseconds = _milliseconds(start_time)
     return [
-        schema.EpisodeAnswer(
-            start=starts[row], steps=steps[row], plans=made[row], success=success[row],
-            bot_steps=bots[requests[row].maze], milliseconds=taken,
+        schema.EpisodeResponse(
+            start=record.start, steps=record.steps, plans=record.plans, success=record.success,
+            expert_steps=reference[request.maze], milliseconds=milliseconds,
         )
-        for row in range(len(requests))
+        for record, request in zip(records, requests, strict=True)
     ]  # fmt: skip
 
 
-def _carried(features: Any) -> str:
-    if tuple(int(number) for number in features) == EMPTY_HANDS:
-        return ""
-    kind, colour = (int(number) for number in features)
-    return f"{IDX_TO_COLOR[colour]} {IDX_TO_OBJECT[kind]}"
+def _plan_summary(geometry: Geometry, plan: Plan, row: int) -> schema.PlanSummary:
+    return schema.PlanSummary(
+        actions=plan.actions[row].tolist(),
+        states=[] if plan.states is None else [geometry.pose(token) for token in plan.states[row].tolist()],
+        goals=[] if plan.goals is None else _positions(geometry, plan.goals[row, 0].flatten().tolist()),
+        energy=None if plan.energy is None else round(float(plan.energy[row]), 3),
+    )
 
 
-def _changes(before: Any, after: Any) -> list[schema.Change]:
-    found = np.argwhere((before != after).any(-1))
-    if not len(found):
+def _step(
+    geometry: Geometry, steps: Steps, index: int, observation: Any, plans: Sequence[schema.PlanSummary]
+) -> schema.Step:
+    number, planned = steps.plan_index[index], steps.plan_step[index] + 1
+    states = plans[number].states
+    return schema.Step(
+        action=int(steps.actions[index]),
+        pose=geometry.pose(int(observation["state"])),
+        expected=states[planned] if planned < len(states) else None,
+        carrying=carried_name(observation["carrying"]),
+        changes=_changes(steps.before[index]["grid"], observation["grid"]),
+        plan=number,
+    )
+
+
+def _changes(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> list[schema.CellChange]:
+    positions = np.argwhere((before != after).any(-1))
+    if not len(positions):
         return []
-    rows = layout_text(after, (-1, -1, 0)).split("\n")
-    return [schema.Change(place=(int(x), int(y)), code=rows[y][2 * x : 2 * x + 2]) for x, y in found]
+    rows = layout_text(after, NO_POSE).split("\n")
+    return [schema.CellChange(position=(int(x), int(y)), code=rows[y][2 * x : 2 * x + 2]) for x, y in positions]
+
+
+def episode_gif(task: Task, episode: schema.EpisodeResponse) -> bytes:
+    """An episode with the plan of each step drawn over it; of a long one, every second step, or third, and so on."""
+    every = -(-len(episode.steps) // MAX_FRAMES) or 1
+    return frames.gif(_episode_frames(task, episode, every))
+
+
+def _episode_frames(task: Task, episode: schema.EpisodeResponse, every: int) -> Iterator[Image.Image]:
+    spec, geometry = task.spec, task_geometry(task)
+    image, pose = np.array(task.make_env().reset(seed=0)[0]["image"]), episode.start
+    for number, step in enumerate(episode.steps):
+        if number % every == 0:
+            plan = episode.plans[step.plan]
+            states = [geometry.state(*pose), *(geometry.state(*planned) for planned in plan.states[1:])]
+            goals = [geometry.cell(*position) for position in plan.goals]
+            labels = [spec.actions.name(action) for action in plan.actions[:LABELED_ACTIONS]]
+            frame = frames.draw_path(frames.draw_grid(image, pose), spec, states, goals)
+            yield frames.add_caption(frame, labels, [True] * len(labels), f"step {number}")
+        pose = step.pose
+        for change in step.changes:
+            cell = parse_object(change.code)
+            image[change.position] = (EMPTY, 0, 0) if cell is None else cell.encode()
+    outcome = f"{'solved' if episode.success else 'not solved'} after {len(episode.steps)} steps"
+    yield frames.add_caption(frames.draw_grid(image, pose), [], [], outcome)
 
 
 # --- landscapes ------------------------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
-def landscape(planner: Learned, task: Task, goal: schema.Place | None) -> schema.LandscapeAnswer:
+def landscape(planner: LearnedPlanner, task: Task, goal: schema.Position | None) -> schema.LandscapeResponse:
     """The energy of moving to each cell: −log of its largest probability at any step of the plan, from pure noise."""
-    if not isinstance(planner, GenPlan):
+    if not planner.predicts_states:
         raise UserError("this method does not predict states, so it has no landscape; choose a GenPlan planner")
-    spec, row = planner.spec, torch.zeros(1, dtype=torch.int64)
-    batch = EnvBatch(task, [0])
-    seen = batch.observations()
-    context, past = planner.recall(seen, planner.start(seen), row)
-    x_0 = planner.path.noise(spec.shapes(planner.config.horizon), Rng.of(0, row))
-    x_0["states"][:, 0] = seen.state
+    denoiser, geometry = cast(GenPlan, planner), task_geometry(task)
+    batch, ids = EnvBatch(task, [0]), torch.zeros(1, dtype=torch.int64)
+    observations = batch.observations()
+    encoding, history = denoiser.conditioning(observations, denoiser.reset(observations), ids)
+    x_0 = denoiser.path.noise(denoiser.shapes, Rng.of(0, ids))
+    x_0["states"][:, 0] = observations["state"]
+    width, height, directions = geometry
     if goal is not None and "goals" in x_0:
-        width, height = task.spec.map_shape or (0, 0)
         if not (0 <= goal[0] < width and 0 <= goal[1] < height):
             raise UserError(f"the goal {tuple(goal)} is outside the map, expected x below {width} and y below {height}")
-        x_0["goals"][:] = spec.cell(*goal)
-    logits = planner.network(context, seen.features, past, 1)(x_0, torch.zeros(1))["states"]
-    chance = logits.softmax(-1).reshape(-1, spec.num_cells, spec.num_headings).sum(-1)[1:].amax(0)
-    energy = -chance.clamp(min=UNSURE).log()
-    width, height = task.spec.map_shape or (0, 0)
-    walls = batch.current[0]["map"][:, :, 0] == 2
-    return schema.LandscapeAnswer(
+        x_0["goals"][:] = geometry.cell(*goal)
+    network = denoiser.network(encoding, observations.only(task.spec.step_fields), history, 1)
+    probabilities = network(x_0, torch.zeros(1))["states"].softmax(-1)
+    cells = probabilities.reshape(-1, geometry.num_cells, directions).sum(-1)[1:].amax(0)
+    energy = -cells.clamp(min=MIN_PROB).log()
+    codes = layout_text(batch.current[0]["grid"], NO_POSE).split("\n")
+    return schema.LandscapeResponse(
         energy=[
-            [None if walls[x, y] else round(float(energy[spec.cell(x, y)]), 3) for x in range(width)]
+            [
+                None if codes[y][2 * x : 2 * x + 2] == WALL_CODE else round(float(energy[geometry.cell(x, y)]), 3)
+                for x in range(width)
+            ]
             for y in range(height)
         ]
     )

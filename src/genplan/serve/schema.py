@@ -1,25 +1,25 @@
-"""What the page and its server say to each other. Everything that comes in is bounded here.
+"""Requests and responses of the API. Everything that comes in is bounded here.
 
-A maze is text: one line per row, two characters per cell, as in `genplan.tasks.layouts`; a mission is in
-BabyAI's words.
+A maze is text: one line per row, two characters per cell, as in `genplan.envs.layouts`; a mission is in BabyAI's
+language.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from genplan.config import OrderName
 
 MAX_SIDE = 25  # cells
 MAX_BODY = 65_536  # bytes
 MAX_SEED = 2**31 - 1
+MAX_ACTION_STEPS = 50
 
 Row = Annotated[str, Field(max_length=2 * MAX_SIDE, pattern="^[ -~]*$")]  # one line
-Place = tuple[int, int]
-Pose = tuple[int, int, int]  # x, y, heading (0 right, 1 down, 2 left, 3 up)
+Position = tuple[int, int]
+Pose = tuple[int, int, int]  # x, y, direction (0 right, 1 down, 2 left, 3 up)
 PlannerName = Annotated[str, Field(max_length=200, examples=["pretrained:MazeS4G1"])]
+OrderName = Literal["random", "confidence", "margin", "near-to-far"]
 
 
 class Strict(BaseModel):
@@ -37,21 +37,21 @@ class Maze(Strict):
 
 
 class Options(Strict):
-    """How plans are made; what is left out is as the planner was trained."""
+    """How plans are sampled; what is left out is as the planner was trained."""
 
     iterations: int | None = Field(default=None, ge=1, le=50)
     temperature: float | None = Field(default=None, ge=0, le=5)
     order: OrderName | None = None
-    candidates: int | None = Field(default=None, ge=1, le=16)
+    num_candidates: int | None = Field(default=None, ge=1, le=16)
 
 
 class Defaults(BaseModel):
-    """What a planner was trained to do by itself; None: its method has no such option."""
+    """The options that a planner was trained with; None: its method has no such option."""
 
     iterations: int | None
     temperature: float | None
     order: str | None
-    candidates: int | None
+    num_candidates: int | None
 
 
 class MazeRequest(Strict):
@@ -59,12 +59,12 @@ class MazeRequest(Strict):
     seed: int = Field(1234, ge=0, le=MAX_SEED)
 
 
-class MazeAnswer(BaseModel):
+class MazeResponse(BaseModel):
     maze: Maze
     max_steps: int
 
 
-class CheckAnswer(BaseModel):
+class CheckResponse(BaseModel):
     possible: bool
     reason: str = ""
 
@@ -73,7 +73,7 @@ class PlanRequest(Strict):
     planner: PlannerName
     maze: Maze
     options: Options = Options()
-    seed: int = Field(0, ge=0, le=MAX_SEED)
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="of the planner's random draws")
 
 
 class Frame(BaseModel):
@@ -81,9 +81,9 @@ class Frame(BaseModel):
 
     t: float
     actions: list[int | None]  # None: still masked
-    confidence: list[float]  # of each action's likeliest token, at this call
-    path: list[Pose]  # the states that the network expects
-    goals: list[Place]  # where it expects to go next
+    confidence: list[float]  # the largest probability of each action at this call
+    states: list[Pose]  # the most likely ones
+    goals: list[Position]  # the most likely ones of the next step
     energy: float
 
 
@@ -92,87 +92,87 @@ class Candidate(BaseModel):
     energy: float
 
 
-class PlanAnswer(BaseModel):
+class PlanResponse(BaseModel):
     candidates: list[Candidate]
-    chosen: int
+    selected: int = Field(description="the candidate of least energy")
     milliseconds: float
-    batch: int = Field(description="how many requests were planned together with this one")
+    batch_size: int = Field(description="how many requests were planned in one batch, this one counted")
 
 
 class EpisodeRequest(PlanRequest):
-    execute: int | None = Field(None, ge=1, le=50, description="actions executed of each plan")
-    slip: float = Field(0.0, ge=0, le=1, description="chance that another action happens than the one chosen")
+    action_steps: int | None = Field(None, ge=1, le=MAX_ACTION_STEPS, description="actions executed of each plan")
+    slip: float = Field(0.0, ge=0, le=1, description="probability that another action happens than the one planned")
     max_steps: int = Field(200, ge=1, le=1000)
 
 
-class Change(BaseModel):
-    place: Place
+class CellChange(BaseModel):
+    position: Position
     code: str
 
 
 class Step(BaseModel):
-    """One executed action, and what was there after it."""
+    """One executed action, and the situation after it."""
 
     action: int
     pose: Pose
-    expected: Pose | None  # where the plan said the agent would be
+    expected: Pose | None  # the planned pose
     carrying: str
-    changes: list[Change]
-    plan: int  # which of the plans it belongs to
+    changes: list[CellChange]
+    plan: int  # index of the plan that it belongs to
 
 
-class ShortPlan(BaseModel):
+class PlanSummary(BaseModel):
     actions: list[int]
-    path: list[Pose]
-    goals: list[Place]
+    states: list[Pose]
+    goals: list[Position]
     energy: float | None
 
 
-class EpisodeAnswer(BaseModel):
+class EpisodeResponse(BaseModel):
     start: Pose
     steps: list[Step]
-    plans: list[ShortPlan]
+    plans: list[PlanSummary]
     success: bool
-    bot_steps: int | None
+    expert_steps: int | None = Field(description="steps of the expert; None where it fails or takes too long")
     milliseconds: float
 
 
 class LandscapeRequest(Strict):
     planner: PlannerName
     maze: Maze
-    goal: Place | None = Field(None, description="a sub-goal; left out, the planner's own")
+    goal: Position | None = Field(None, description="a sub-goal; left out, the planner's own")
 
 
-class LandscapeAnswer(BaseModel):
+class LandscapeResponse(BaseModel):
     energy: list[list[float | None]] = Field(description="per row and column, in nats; None where walls are")
 
 
-class PlannerAnswer(BaseModel):
+class PlannerResponse(BaseModel):
     name: str
     method: str
     task: str
     horizon: int
-    execute: int
+    action_steps: int
     defaults: Defaults
-    moving: bool = Field(description="whether its plans can be watched taking shape")
+    has_trace: bool = Field(description="whether its plans come with the steps of their denoising")
 
 
-class TaskAnswer(BaseModel):
+class TaskResponse(BaseModel):
     name: str
     size: int
     max_steps: int
-    what: str
+    description: str
 
 
-class Catalogue(BaseModel):
-    planners: list[PlannerAnswer]
-    tasks: list[TaskAnswer]
-    words: list[str]
+class CatalogueResponse(BaseModel):
+    planners: list[PlannerResponse]
+    tasks: list[TaskResponse]
+    vocabulary: list[str]
     runs: list[str]
     max_side: int = MAX_SIDE
 
 
-class RunAnswer(BaseModel):
+class RunResponse(BaseModel):
     name: str
     step: int
     steps: int

@@ -1,89 +1,45 @@
-"""What is solved: environments, experts, and one table of tasks.
-
-Importing this makes `gymnasium.make("genplan/MazeS4G1-v0")` work, and imports neither torch nor minigrid by itself.
-"""
+"""Tasks: environments as planners see them, by name. One's own are given as `file.py:task`."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
+from genplan.envs import ENVS
 from genplan.errors import UserError
-from genplan.tasks.table import ROWS, TEST_SEEDS, TRAIN_SEEDS, VALIDATION_SEEDS, WORLDS, Row, World
+from genplan.tasks.files import import_object, task_from_gym
+from genplan.tasks.paper import ROWS
+from genplan.types import Task
 
-if TYPE_CHECKING:
-    from genplan.tasks.task import Task
-
-__all__ = [
-    "ROWS",
-    "TEST_SEEDS",
-    "TRAIN_SEEDS",
-    "VALIDATION_SEEDS",
-    "WORLDS",
-    "Row",
-    "Task",
-    "World",
-    "get",
-    "register",
-    "worlds_of",
-]
+__all__ = ["TASKS", "Task", "get", "task_from_gym", "task_names"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Task":  # it needs torch; whoever only makes environments does not
-        from genplan.tasks.task import Task
+def _grid_task(name: str) -> Task:
+    from genplan.tasks.grid import grid_task  # not above: it imports MiniGrid, and whoever lists tasks needs none
 
-        return Task
-    raise AttributeError(f"module 'genplan.tasks' has no attribute '{name}'")
+    return grid_task(name)
 
 
-def make_world(name: str, **options: Any) -> Any:
-    """The environment itself, without Gymnasium's wrappers; `options` override the table (render_mode, say)."""
-    from genplan.tasks import grid
-
-    world = WORLDS[name]
-    return getattr(grid, world.kind)(**{"max_steps": world.max_steps, **world.arguments, **options})
-
-
-def register() -> None:
-    """Tell Gymnasium of all worlds."""
-    import gymnasium
-
-    for world in WORLDS.values():
-        if world.env_id not in gymnasium.registry:
-            gymnasium.register(world.env_id, entry_point="genplan.tasks:make_world", kwargs={"name": world.name})
+TASKS: dict[str, Callable[[], Task]] = {name: partial(_grid_task, name) for name in ENVS}
 
 
 def get(name: str) -> Task:
     """A task by name: one of the table, or `file.py:task` for one's own."""
-    from genplan.tasks.task import Task
-
     if ".py:" in name:
-        from genplan.planners.names import load_object
-
-        task = load_object(name)
+        task = import_object(name)
         if not isinstance(task, Task):
-            raise UserError(f"'{name}' is a {type(task).__name__}, expected a genplan.tasks.Task")
+            raise UserError(f"'{name}' is a {type(task).__name__}, expected a genplan.types.Task")
         return task
-    if name not in WORLDS:
-        near = difflib.get_close_matches(name, WORLDS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(WORLDS)}, or file.py:task for your own"
+    if name not in TASKS:
+        close = difflib.get_close_matches(name, TASKS, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(TASKS)}, or file.py:task for your own"
         raise UserError(f"there is no task '{name}'; {hint}")
-    from genplan.data.tokens import PlanSpec
-    from genplan.planners.reference import Bot
-    from genplan.tasks.grid import Watch, goals, observe
-
-    world = WORLDS[name]
-    spec = PlanSpec.grid(world.size, world.size, world.num_goals)
-    return Task(name, partial(make_world, name), spec, observe, world.max_steps, Bot, Watch, goals)
+    return TASKS[name]()
 
 
-def worlds_of(name: str) -> tuple[str, ...]:
+def task_names(name: str) -> tuple[str, ...]:
     """The tasks that a name stands for: itself; several, joined by +; or `all` rows of the paper's TP and IC tables."""
     if name == "all":
-        return tuple(row.world for row in ROWS.values() if row.family != "AP")
+        return tuple(row.task for row in ROWS.values() if row.split != "AP")
     return tuple(name.split("+"))
-
-
-register()

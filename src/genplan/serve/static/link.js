@@ -1,7 +1,10 @@
 // Everything that a link restores, as text behind the # of the address.
 
-export function toLink(state) {
-  const bytes = new TextEncoder().encode(JSON.stringify(state));
+// Names of settings in links that were made by earlier versions.
+const RENAMED = { other: "compare", candidates: "num-candidates", execute: "action-steps", chance: "sample-seed" };
+
+export function toLink(content) {
+  const bytes = new TextEncoder().encode(JSON.stringify(content));
   const text = btoa(String.fromCharCode(...bytes));
   return text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
@@ -10,10 +13,12 @@ export function fromLink(text) {
   if (!text) return null;
   try {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-    const state = JSON.parse(new TextDecoder().decode(bytes));
-    const rows = state?.maze?.rows;
-    const whole = Array.isArray(rows) && rows.length > 2 && rows.every((row) => typeof row === "string" && row.length > 5 && row.length === rows[0].length);
-    return whole && rows[0].length % 2 === 0 ? state : null;
+    const content = JSON.parse(new TextDecoder().decode(bytes));
+    const rows = content?.maze?.rows;
+    const complete = Array.isArray(rows) && rows.length > 2 && rows.every((row) => typeof row === "string" && row.length > 5 && row.length === rows[0].length);
+    if (!complete || rows[0].length % 2) return null;
+    const fields = Object.entries(content.fields ?? {}).map(([name, value]) => [RENAMED[name] ?? name, value]);
+    return { ...content, fields: Object.fromEntries(fields) };
   } catch {
     return null;
   }

@@ -1,20 +1,20 @@
-// Episodes being played: one or two side by side, with what was expected beside what happened.
+// Playback of episodes: one, or two side by side, with the planned states beside what happened.
 
-import { withCode } from "./board.js";
-import { ACTIONS, HEADINGS } from "./draw.js";
+import { ACTIONS, DIRECTIONS } from "./draw.js";
+import { withCode } from "./maze.js";
 
 const $ = (id) => document.getElementById(id);
 
 export class Player {
-  constructor({ onmoment }) {
-    this.onmoment = onmoment;
-    this.speed = 6;
+  constructor({ onstep }) {
+    this.onstep = onstep;
+    this.speed = 6; // steps per second
     this.clear();
   }
 
   clear() {
     this.pause();
-    Object.assign(this, { requests: [], episodes: [], maze: null, moment: 0 });
+    Object.assign(this, { requests: [], episodes: [], maze: null, step: 0 });
   }
 
   get loaded() {
@@ -27,29 +27,29 @@ export class Player {
 
   load(requests, episodes, maze) {
     this.pause();
-    Object.assign(this, { requests, episodes, maze, moment: 0 });
-    $("moment").max = this.last;
-    this.to(0);
+    Object.assign(this, { requests, episodes, maze, step: 0 });
+    $("step").max = this.last;
+    this.seek(0);
   }
 
-  to(moment) {
-    this.moment = Math.min(Math.max(moment, 0), this.last);
-    $("moment").value = this.moment;
-    this.onmoment();
+  seek(step) {
+    this.step = Math.min(Math.max(step, 0), this.last);
+    $("step").value = this.step;
+    this.onstep();
   }
 
   move(by) {
     this.pause();
-    this.to(this.moment + by);
+    this.seek(this.step + by);
   }
 
   play() {
     clearTimeout(this.timer);
-    if (this.moment >= this.last) this.to(0);
+    if (this.step >= this.last) this.seek(0);
     $("play").textContent = "Pause";
     const next = () => {
-      this.to(this.moment + 1);
-      if (this.moment >= this.last) this.pause();
+      this.seek(this.step + 1);
+      if (this.step >= this.last) this.pause();
       else this.timer = setTimeout(next, 1000 / this.speed);
     };
     this.timer = setTimeout(next, 1000 / this.speed);
@@ -66,28 +66,38 @@ export class Player {
     else this.play();
   }
 
-  // What a board shows at this moment, and a line under it.
+  // What an episode's maze shows at the current step, and its caption.
   scene(index) {
     const episode = this.episodes[index];
     if (!episode) return null;
-    const done = Math.min(this.moment, episode.steps.length), over = this.moment >= episode.steps.length;
-    let rows = this.maze.rows.map((row) => HEADINGS.reduce((text, agent) => text.split(/(..)/).map((code) => (code === agent ? ".." : code)).join(""), row));
-    for (const step of episode.steps.slice(0, done)) {
-      for (const { place: [x, y], code } of step.changes) rows = withCode(rows, x, y, code);
-    }
-    const now = episode.steps[done - 1], next = episode.steps[done];
+    const done = Math.min(this.step, episode.steps.length), over = this.step >= episode.steps.length;
+    const executed = episode.steps.slice(0, done), now = executed[done - 1], next = episode.steps[done];
+    let rows = this.maze.rows.map(withoutAgent);
+    for (const { changes } of executed) for (const { position: [x, y], code } of changes) rows = withCode(rows, x, y, code);
     const pose = now ? now.pose : episode.start;
     const plan = episode.plans[(next ?? now)?.plan ?? 0];
-    const part = episode.steps.slice(0, done).filter((step) => next && step.plan === next.plan).length;
-    const surprised = now?.expected && (now.expected[0] !== pose[0] || now.expected[1] !== pose[1] || now.expected[2] !== pose[2]);
-    const bot = episode.bot_steps === null ? "" : `, the bot needs ${episode.bot_steps}`;
-    const verdict = `${episode.success ? "done" : "not done"} after ${episode.steps.length} steps${bot}`;
-    const words = next ? `step ${done}: ${ACTIONS[next.action][1]}` : "";
-    const held = now?.carrying ? `, carrying the ${now.carrying}` : "";
-    const odd = surprised ? ", not where it expected to be" : "";
+    const planStep = executed.filter((step) => next && step.plan === next.plan).length;
+    const deviates = now?.expected && now.expected.some((value, k) => value !== pose[k]);
     return {
-      board: { rows, pose, path: over || !plan ? [] : [pose, ...plan.path.slice(part + 1)], goals: over || !plan ? [] : plan.goals, expected: surprised ? now.expected : null },
-      told: over ? verdict : words + held + odd,
+      content: {
+        rows, pose, states: over || !plan ? [] : [pose, ...plan.states.slice(planStep + 1)],
+        goals: over || !plan ? [] : plan.goals, expected: deviates ? now.expected : null,
+      },
+      caption: over ? outcome(episode) : caption(done, next, now, deviates),
     };
   }
+}
+
+function withoutAgent(row) {
+  return row.split(/(..)/).map((code) => (DIRECTIONS.includes(code) ? ".." : code)).join("");
+}
+
+function outcome({ success, steps, expert_steps: expertSteps }) {
+  const expert = expertSteps === null ? "" : `, the expert needs ${expertSteps}`;
+  return `${success ? "solved" : "not solved"} after ${steps.length} steps${expert}`;
+}
+
+function caption(done, next, now, deviates) {
+  const carrying = now?.carrying ? `, carrying the ${now.carrying}` : "";
+  return `step ${done}: ${ACTIONS[next.action][1]}${carrying}${deviates ? ", not in the planned state" : ""}`;
 }

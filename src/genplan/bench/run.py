@@ -1,0 +1,186 @@
+"""Run cells: train, evaluate on the test seeds, and store one result each; several at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from genplan import checkpoint, metrics, names, planners, runs
+from genplan.bench.cell import Cell
+from genplan.bench.store import CellResult, ResultStore
+from genplan.bench.table import PATH_METRICS
+from genplan.collect import CollectConfig, collect
+from genplan.errors import UserError
+from genplan.evaluate import play_timed
+from genplan.jobs import Executor, Job, LocalExecutor, file_lock
+from genplan.planners.base import LearnedPlanner
+from genplan.tasks.files import user_code_errors
+from genplan.types import TEST_SEEDS, Planner, Rollout, Task
+
+TRAINING_FRACTION = 0.9  # of the progress of a cell that is trained; the rest is evaluation
+EVALUATION_MINUTES = {"AP": 2.0}  # rough, for estimates; half a minute in other splits
+
+
+@dataclass(frozen=True)
+class BenchEvent:
+    """A cell progressed, was done, or failed."""
+
+    cell: Cell
+    type: Literal["progress", "done", "failed"]
+    fraction: float = 0.0
+    detail: str = ""  # its success, or why it failed
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    store: ResultStore,
+    folder: Path,
+    workers: int = 2,
+    max_minutes: float | None = None,
+    executor: Executor | None = None,
+) -> Iterator[BenchEvent]:
+    """Run the cells that are missing, `workers` at a time; each result is stored as soon as it is there.
+
+    After `max_minutes` no cell begins, and trainings are stopped, to continue next time; evaluations are finished.
+    Trainings are kept in `folder`.
+    """
+    if max_minutes is not None and not max_minutes > 0:
+        raise UserError(f"max_minutes is {max_minutes}, expected more than 0; leave it out to run to the end")
+    deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+    executor = executor or LocalExecutor(workers, interruptible=_is_training)
+    with file_lock(store.path.with_name(f".{store.path.name}.lock"), f"{store.path} is being filled"):
+        folder.mkdir(parents=True, exist_ok=True)
+        store.repair()
+        missing = {_job_key(cell): cell for cell in cells if store.find(cell) is None}
+        jobs = [
+            Job(key, run_cell, (dataclasses.asdict(cell), str(folder)), _training_hash(cell))
+            for key, cell in missing.items()
+        ]
+        for event in executor.run(jobs, deadline):
+            cell, detail = missing[event.job.key], event.reason
+            if event.type == "done":
+                result = CellResult.from_json(event.result)
+                store.add(result)
+                detail = f"success {fmean(result.episodes['success']):.1%}"
+            yield BenchEvent(cell, event.type, 1.0 if event.type == "done" else event.fraction, detail)
+
+
+def _job_key(cell: Cell) -> str:
+    return " ".join(f"{name}={value}" for name, value in dataclasses.asdict(cell).items())
+
+
+def _is_training(job: Job, fraction: float) -> bool:
+    return job.group is not None and fraction < TRAINING_FRACTION
+
+
+def _training_hash(cell: Cell) -> str | None:
+    return cell.training_hash if cell.is_trained else None
+
+
+def run_cell(cell: Mapping[str, Any], folder: str, report: Callable[[float], None]) -> dict[str, Any]:
+    """The job of one cell, given as a dict: its result as a dict."""
+    return _run_cell(Cell(**cell), Path(folder), report).to_json()
+
+
+def _run_cell(cell: Cell, folder: Path, report: Callable[[float], None]) -> CellResult:
+    task, seeds = cell.task, TEST_SEEDS[: cell.episodes]
+    start_time, start_cpu, commit = time.time(), time.process_time(), runs.commit()
+    training: dict[str, Any] = {}
+    planner: Planner
+    if cell.is_trained:
+        learned, training = _train(cell, folder, report)
+        report(TRAINING_FRACTION)  # also if it was trained before
+        planner = learned.with_options(**cell.options()).for_spec(task.spec)
+    elif cell.is_untrained:
+        learned = planners.build(cell.trained.method, cell.train_task.spec, cell.training().planner, cell.seed).eval()
+        planner = learned.with_options(**cell.options()).for_spec(task.spec)
+    else:
+        planner = names.load_planner(cell.method, task, cell.paper_row.train_task)
+    finished, before = 0, TRAINING_FRACTION if cell.is_trained else 0.0
+
+    def on_progress(number: int) -> None:
+        nonlocal finished
+        finished += number
+        report(before + (1 - before) * finished / len(seeds))
+
+    with user_code_errors(cell.method):
+        played = play_timed(planner, task, seeds, on_progress=on_progress)
+    values, weights = _measure(task, played.rollouts)
+    return CellResult(
+        cell=cell, settings=cell.settings(), first_seed=seeds[0], episodes=values, weights=weights, training=training,
+        privileged=bool(planner.privileged), seconds=round(played.seconds, 2),
+        planner_seconds=round(played.planner_seconds, 2), cpu_seconds=round(time.process_time() - start_cpu, 2),
+        num_plans=sum(rollout.num_plans for rollout in played.rollouts), commit=commit,
+        when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(start_time)),
+    )  # fmt: skip
+
+
+def _measure(task: Task, rollouts: Sequence[Rollout]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Values and weights of the task's metrics per episode; SPL follows from success, steps and references."""
+    measured = {metric.name: metric for metric in metrics.resolve(task) if metric.name not in PATH_METRICS}
+    measured = {name: metrics.METRICS[name] for name in ("success", "steps")} | measured
+    values, weights = {}, {}
+    for name, metric in measured.items():
+        if (numbers := metrics.episode_values(metric, rollouts)) is not None:
+            values[name] = [_plain(number) for number in numbers]
+            if (divisors := metrics.episode_weights(metric, rollouts)) is not None:
+                weights[name] = [_plain(number) for number in divisors]
+    return values, weights
+
+
+def _plain(number: float) -> float:
+    """Whole numbers as int, which JSON writes more briefly."""
+    return int(number) if float(number).is_integer() else float(number)
+
+
+def run_dir(cell: Cell, folder: Path) -> Path:
+    """Where its training is kept."""
+    method = re.sub(r"[^\w.-]+", "-", cell.method).strip("-")
+    return folder / f"{cell.paper_row.train_task}-{method}-{cell.training_hash}"
+
+
+def _train(cell: Cell, folder: Path, report: Callable[[float], None]) -> tuple[LearnedPlanner, dict[str, Any]]:
+    """The planner of a cell: trained now, continued, or loaded where it is trained already."""
+    planner, training, transforms = cell.training()
+    place, task_name = run_dir(cell, folder), cell.paper_row.train_task
+    with file_lock(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):
+        if (place / "config.json").exists():
+            trainer = runs.resume_run(place)
+        else:
+            data = CollectConfig(task_name, cell.demonstrations)
+            with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
+                collect(data, workers=1)  # cells of one task may begin together
+            trainer = runs.create_run(
+                place, task_name, cell.method, planner, training, data.name, transforms=transforms
+            )
+        trainer.fit(lambda now: report(TRAINING_FRACTION * now.step / now.steps))
+        minutes = trainer.cpu_seconds / 60
+    learned, run_config = checkpoint.load_planner(place)
+    return learned, {
+        "hash": cell.training_hash,
+        "cpu_minutes": round(minutes, 2),
+        "steps": training.steps,
+        "dataset": run_config["dataset"],
+        "commit": run_config["commit"],
+    }
+
+
+def estimated_minutes(cells: Sequence[Cell], folder: Path) -> dict[Cell, float]:
+    """Rough estimates, for the remaining time that is shown. Of cells that share a training, the first has its cost."""
+    estimates, counted = {}, set()
+    for cell in cells:
+        short = cell.steps is not None
+        estimates[cell] = 0.1 if short else EVALUATION_MINUTES.get(cell.paper_row.split, 0.5)
+        if (training := _training_hash(cell)) is not None and training not in counted:
+            counted.add(training)
+            minutes = 0.1 if short else cell.train_task.budget_minutes
+            weights = run_dir(cell, folder) / "model.safetensors"
+            step = checkpoint.load_tensors(weights)[1]["step"] if weights.exists() else 0
+            estimates[cell] += minutes * (1 - step / cell.training().training.steps)
+    return estimates

@@ -1,0 +1,182 @@
+"""Results of cells, and the file that holds them: one line of JSON each, appended and never changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genplan import migrations
+from genplan.bench.cell import Cell
+from genplan.errors import UserError
+from genplan.files import write_atomically
+
+VERSION = 2
+Values = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What was measured for a cell: the value of every metric in every episode, seed by seed."""
+
+    cell: Cell
+    settings: Mapping[str, Any]  # all that decides the result, as `Cell.settings` gave it then
+    first_seed: int
+    episodes: Values  # metric -> a value per seed; `success` and `steps` are always among them
+    weights: Values = field(default_factory=dict)  # of metrics that are not plain means over episodes
+    references: Mapping[str, Sequence[int | None]] = field(default_factory=dict)  # steps of `expert` and `shortest`
+    training: Mapping[str, Any] = field(default_factory=dict)  # hash, cpu_minutes, steps, dataset, commit
+    privileged: bool = False
+    seconds: float = 0.0  # of all episodes, by the clock
+    planner_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    num_plans: int = 0
+    commit: str = ""
+    when: str = ""
+
+    @property
+    def num_episodes(self) -> int:
+        return len(self.episodes["success"])
+
+    @property
+    def seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.num_episodes)
+
+    def to_json(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        return {"version": VERSION, "cell": data.pop("cell"), "metrics": data.pop("episodes"), **data}
+
+    @staticmethod
+    def from_json(line: Any) -> CellResult:
+        """A result from a line of any version; a ValueError says what is wrong with it."""
+        if not isinstance(line, dict):
+            raise ValueError("it is not an object")
+        try:
+            data = dict(line if line.get("version") == VERSION else migrations.migrate_cell(line))
+            data.pop("version")
+            result = CellResult(cell=Cell(**data.pop("cell")), episodes=data.pop("metrics"), **data)
+        except KeyError as error:
+            raise ValueError(f"it has no {error}") from error
+        except (TypeError, AttributeError, UserError) as error:
+            raise ValueError(str(error)) from error
+        _check(result)
+        return result
+
+
+def _check(result: CellResult) -> None:
+    for name in ("settings", "episodes", "weights", "references", "training"):
+        if not isinstance(value := getattr(result, name), dict):
+            raise ValueError(f"its '{name}' is {json.dumps(value)[:40]}")
+    if not isinstance(result.first_seed, int):
+        raise ValueError(f"its 'first_seed' is {json.dumps(result.first_seed)[:40]}")
+    for required in ("success", "steps"):
+        if required not in result.episodes:
+            raise ValueError(f"it has no metric '{required}'")
+    lists = {**result.episodes, **{f"weight of {name}": one for name, one in result.weights.items()}}
+    for name, values in lists.items():
+        if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
+            raise ValueError(f"its '{name}' is {json.dumps(values)[:40]}")
+        if not all(map(math.isfinite, values)):
+            raise ValueError(f"its '{name}' is not finite")
+    lengths = {name: len(values) for name, values in {**lists, **result.references}.items()}
+    if min(lengths.values()) != max(lengths.values()) or not max(lengths.values()):
+        raise ValueError(f"its numbers of episodes are {lengths}")
+
+
+def is_current(result: CellResult) -> bool:
+    """Whether the cell would be measured with the same settings by this version of genplan.
+
+    A file that is named in a result is never run here, only its digest is compared.
+    """
+    recorded, cell = result.settings, result.cell
+    try:
+        if (digest := recorded.get("digest")) is not None:
+            if cell.digest() is None:  # a planner of somebody's own, which is not at hand
+                return True
+            if digest not in (cell.digest(), cell.digest_v1()):
+                return False
+            if cell.is_from_file:
+                return bool(recorded.get("oracle_version", 1) == cell.task.oracle_version)
+        return _equal_settings(recorded, cell.settings())
+    except (UserError, OSError):  # a row, method or setting that no longer exists
+        return False
+
+
+def _equal_settings(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Whether the settings are the same; digests are compared elsewhere."""
+    parts = (set(recorded) | set(current)) - {"digest"}
+    return all(name in recorded and name in current and _equal(recorded[name], current[name]) for name in parts)
+
+
+def _equal(recorded: Any, current: Any) -> bool:
+    """Equal plain data; a nested setting that was not recorded did not exist then, and its default changes nothing."""
+    if isinstance(recorded, Mapping) and isinstance(current, Mapping):
+        return set(recorded) <= set(current) and all(_equal(one, current[name]) for name, one in recorded.items())
+    if isinstance(recorded, Sequence) and isinstance(current, Sequence) and not isinstance(recorded, str):
+        return len(recorded) == len(current) and all(map(_equal, _by_name(recorded), _by_name(current)))
+    return bool(recorded == current)
+
+
+def _by_name(values: Sequence[Any]) -> Sequence[Any]:
+    """Transforms in the order of their names; anything else as it is."""
+    named = all(isinstance(one, Mapping) and "name" in one for one in values)
+    return sorted(values, key=lambda one: str(one["name"])) if named else values
+
+
+class ResultStore:
+    """The file of results, and what it holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read()
+
+    def read(self) -> None:
+        """Read what is there now; a last line that was cut off by a kill is ignored."""
+        try:
+            text = self.path.read_text() if self.path.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.path} cannot be read ({error}); expected a file of benchmark cells") from error
+        self._whole, newline, self._broken = text.rpartition("\n")
+        self._whole += newline
+        self.results = [self._parse(number, line) for number, line in enumerate(self._whole.splitlines(), 1)]
+
+    def _parse(self, number: int, line: str) -> CellResult:
+        try:
+            data = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{self.path}, line {number} is not JSON ({error}); correct or remove it") from error
+        try:
+            return CellResult.from_json(data)
+        except ValueError as error:
+            raise UserError(
+                f"{self.path}, line {number} is not a benchmark cell ({error}); correct or remove it"
+            ) from error
+
+    def repair(self) -> None:
+        """Read again, and remove a cut-off last line. Only for the holder of the lock: nobody else may be writing."""
+        self.read()
+        if self._broken:
+            write_atomically(self.path, self._whole.encode())
+
+    def find(self, cell: Cell) -> CellResult | None:
+        """What was measured last for a cell, with the settings that it has now."""
+        for result in reversed(self.results):
+            if result.cell != cell or not is_current(result):
+                continue
+            # The file of a cell that is asked for was named by the user, and may be run to learn its settings.
+            if not cell.is_from_file or _equal_settings(result.settings, cell.settings()):
+                return result
+        return None
+
+    def add(self, result: CellResult) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(result.to_json()) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.results.append(result)

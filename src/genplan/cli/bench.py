@@ -1,0 +1,72 @@
+"""Commands on benchmarks: run cells, and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+RESULTS = Path("results/cells.jsonl")
+
+
+def bench_run(
+    suite: Positional[str],
+    max_minutes: float | None = None,
+    workers: int = 2,
+    rows: tuple[str, ...] = (),
+    methods: tuple[str, ...] = (),
+    planner: str | None = None,
+    results: Path = RESULTS,
+    runs: Path = Path("runs/bench"),
+) -> int:
+    """Run the cells of a benchmark that are missing; stop at any time, the same command continues.
+
+    Args:
+        suite: adaptive, main, times, demonstrations, or tiny (a minute, to see that all works).
+        max_minutes: Then begin no new cell, stop trainings (they continue next time) and finish evaluations.
+        workers: Cells at a time, one thread each.
+        rows: Only these rows (by default all of the suite).
+        methods: Only these methods; file.py:Class for your own, trained like the others.
+        planner: Evaluate this planner as well, on the rows of the suite: file.py:Class for your own, or a run folder.
+        results: The file of cells, one line of JSON each.
+        runs: Where trainings are kept.
+    """
+    from genplan import bench
+    from genplan.console import bench_progress, bench_tables
+
+    console, cells, store = Console(), bench.select(suite, rows, methods, planner), bench.ResultStore(results)
+    missing = [cell for cell in cells if store.find(cell) is None]
+    console.print(f"{suite}: {len(cells)} cells, {len(cells) - len(missing)} of them in {results}")
+    failed = []
+    with bench_progress(console, bench.estimated_minutes(missing, runs)) as on_event:
+        for event in bench.run_cells(cells, store, runs, workers, max_minutes):
+            on_event(event)
+            if event.type == "failed":
+                failed.append(f"{event.cell.name}: {event.detail}")
+    for shown in bench_tables(bench.ResultTable(store), list(dict.fromkeys(cell.row for cell in cells))):
+        console.print(shown)
+    found = sum(store.find(cell) is not None for cell in cells)
+    flag = "" if results == RESULTS else f" --results {results}"
+    console.print(f"{found} of {len(cells)} cells are in {results}; for a page: genplan report{flag}")
+    for reason in failed:
+        console.print(f"failed: {reason}", style="red", markup=False)
+    return 1 if failed else 0
+
+
+def report(results: Path = RESULTS, out: Path = Path("results/report.html"), docs: Path | None = None) -> int:
+    """Write one page of all benchmark results that there are, beside the paper's numbers.
+
+    Args:
+        results: The file of cells, as `genplan bench run` fills it.
+        out: The page; it needs no other file.
+        docs: Render the tables of this Markdown file again as well.
+    """
+    from genplan import report as pages
+    from genplan.bench import ResultStore
+
+    console = Console()
+    console.print(f"{pages.benchmark_page(results, out)} written")
+    if docs is not None:
+        console.print(f"{pages.fill_docs(docs, ResultStore(results))} tables written to {docs}")
+    return 0

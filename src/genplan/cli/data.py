@@ -1,0 +1,99 @@
+"""Commands on tasks and demonstrations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from genplan.errors import UserError
+
+if TYPE_CHECKING:  # imported by the commands that need them, so that the command line answers at once
+    from genplan.collect import CollectConfig
+    from genplan.data.store import Dataset
+
+
+def tasks(gallery: Path | None = None) -> int:
+    """List the paper's tasks and settings.
+
+    Args:
+        gallery: Write a picture of all tasks to this file (png or pdf) as well.
+    """
+    from genplan.console import rows_table, tasks_table, write_gallery
+
+    console = Console()
+    console.print(tasks_table(), rows_table())
+    if gallery is not None:
+        write_gallery(gallery)
+        console.print(f"gallery written to {gallery}")
+    return 0
+
+
+def demos(
+    task: Positional[str], episodes: int = 1000, expert: str = "bot", seed: int = 10_000, workers: int = 2
+) -> int:
+    """Collect demonstrations of a task as a Minari dataset; stop at any time, the same command continues.
+
+    Args:
+        task: A task of `genplan tasks`, or file.py:task for your own.
+        episodes: How many successful episodes to keep.
+        expert: expert or bot (the task's), bot:full-view (open doors), bot:noisy (25 % random), or another planner.
+        seed: The first seed; training seeds are 10000 to 99999.
+        workers: Processes that collect; the content does not depend on it.
+    """
+    from genplan import tasks
+    from genplan.collect import CollectConfig
+    from genplan.data import store
+    from genplan.names import load_planner
+
+    console, config = Console(), CollectConfig(task, episodes, expert, seed)
+    if workers < 1:
+        raise UserError(f"workers is {workers}, expected at least 1")
+    load_planner(expert, tasks.get(task))  # a wrong name is reported before anything starts
+    if (dataset := collect_demos(console, config, workers)) is None:
+        console.print(f"{config.name} exists already; see: genplan data show {config.name}")
+        return 0
+    console.print(
+        f"{config.name} written to {store.datasets_root()}: {len(dataset.episodes)} episodes, digest {dataset.digest}"
+    )
+    return 0
+
+
+def data_show(dataset: Positional[str], task: str | None = None) -> int:
+    """Describe a Minari dataset: episodes, lengths, actions, rewards, missions, goals, and which tasks it fits.
+
+    Args:
+        dataset: Its name in Minari, or its folder.
+        task: Check whether it fits this task (by default: all of the table with grids of its size).
+    """
+    from genplan import tasks
+    from genplan.console import dataset_table
+    from genplan.data.store import incompatibility, read
+
+    chosen = None if task is None else tasks.get(task)
+    found = read(dataset, chosen)
+    fit: dict[str, str | None] = {}
+    if chosen is not None:
+        fit[chosen.name] = incompatibility(found, chosen)
+    elif (geometry := found.spec.geometry) is not None:
+        known = [one for one in map(tasks.get, tasks.TASKS) if one.spec.geometry == geometry]
+        fit = {one.name: incompatibility(found, one) for one in known}
+        if not fit:
+            fit["a task"] = f"none of the table has grids of {geometry.width}×{geometry.height}"
+    Console().print(dataset_table(found, fit))
+    return 0
+
+
+def collect_demos(console: Console, config: CollectConfig, workers: int = 2, label: str = "") -> Dataset | None:
+    """Collect under a progress bar; None if the dataset exists already."""
+    from genplan.collect import collect
+    from genplan.console import progress
+    from genplan.data import store
+
+    if store.exists(config.name):
+        return None
+    label = label or f"demonstrations of {config.task}"
+    with progress(console, label, config.episodes, "episodes") as on_progress:
+        return collect(config, workers, on_progress)

@@ -1,0 +1,199 @@
+"""Commands on planners: evaluate, plan, export, reproduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from genplan.errors import UserError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a plan is made; what is not named stays as it was trained."""
+
+    iterations: int | None = None  # denoising iterations
+    temperature: float | None = None  # of the denoising
+    order: Literal["random", "confidence", "margin", "near-to-far"] | None = None  # which positions settle first
+    candidates: int | None = None  # plans per decision, of which the one of least energy is taken
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was named, by the names of settings."""
+        names = {"candidates": "num_candidates", "execute": "action_steps"}
+        return {names.get(name, name): value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Planning(Sampling):
+    """How a planner acts in an episode; what is not named stays as it was trained."""
+
+    execute: int | None = None  # actions executed of each plan
+    exploration: float | None = None  # how readily another action is tried where nothing new happens (0: never)
+    outcome_memory: bool | None = None  # with exploration, GenPlan: learn within an episode from unplanned outcomes
+
+
+def evaluate(
+    planner: Positional[str],
+    task: str | None = None,
+    episodes: int = 250,
+    seed: int = 1234,
+    planning: OmitArgPrefixes[Planning] = Planning(),
+    slip: float = 0.0,
+    untrained: bool = False,
+    baseline: str | None = None,
+    threads: int | None = None,
+    json: Path | None = None,
+) -> int:
+    """Evaluate a planner beside a random policy and the expert, on the same seeds.
+
+    Args:
+        planner: A run folder, pretrained:TASK, expert, random:forward, file.py:Class, …
+        task: The task (by default the one the planner was trained on).
+        episodes: How many episodes.
+        seed: The first seed; seeds are seed to seed + episodes − 1. Test seeds are 1234 to 1483.
+        slip: Probability that another action happens than the one chosen.
+        untrained: Evaluate the same planner with an untrained network, as a control.
+        baseline: The random policy to show beside (by default with the frequencies of the demonstrations, if known).
+        threads: Of the network (by default one per core).
+        json: Write everything measured to this file.
+    """
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(max(threads, 1))
+    from genplan import checkpoint, runs
+    from genplan import evaluate as evaluation
+    from genplan import tasks as known
+    from genplan.console import evaluation_table, progress
+    from genplan.envs.wrappers import SlipperyActions
+    from genplan.files import write_json
+    from genplan.names import default_baseline, load_for_eval, load_planner
+    from genplan.tasks.files import user_code_errors
+
+    if episodes < 1:
+        raise UserError(f"episodes is {episodes}, expected at least 1")
+    if not 0 <= slip <= 1:
+        raise UserError(f"slip is {slip}, expected 0 to 1")
+    console, name, options = Console(), planner, planning.settings
+    player, config, chosen = load_for_eval(name, task, options)
+    if untrained:
+        if "training" not in config:
+            raise UserError(f"'{name}' has no trained network that could be left untrained; expected a run")
+        name, player = f"{name}, untrained", checkpoint.untrained(config).eval().for_spec(chosen.spec)
+    trained_on = known.task_names(config.get("task", chosen.name))
+    demonstrated = chosen.name if chosen.name in trained_on else trained_on[0]
+    random = load_planner(baseline or default_baseline(chosen), chosen, demonstrated)
+    settings: dict[str, Any] = {
+        "action_steps": options.get("action_steps"),
+        "wrapper": partial(SlipperyActions, probability=slip) if slip else None,
+    }
+    seeds, total = range(seed, seed + episodes), episodes * (3 if chosen.expert else 2)
+    with user_code_errors(name), progress(console, f"{name} on {chosen.name}", total, "episodes") as on_progress:
+        found = evaluation.evaluate(player, chosen, seeds, baseline=random, on_progress=on_progress, **settings)
+    console.print(evaluation_table(name, found))
+    if json is not None:
+        steps, commit = settings["action_steps"], runs.commit()
+        write_json(json, evaluation.to_record(name, chosen, seeds, config, found, action_steps=steps, commit=commit))
+        console.print(f"written to {json}")
+    return 0
+
+
+def plan(
+    planner: Positional[str],
+    task: str | None = None,
+    seed: int = 1234,
+    planning: OmitArgPrefixes[Sampling] = Sampling(),
+    gif: Path | None = None,
+) -> int:
+    """Draw a situation with a plan over it, and print how the plan took shape.
+
+    Args:
+        planner: A run folder, or pretrained:TASK.
+        task: The task (by default the one the planner was trained on).
+        seed: Which episode.
+        gif: Write animations: GIF-plan.gif of the denoising, if there is one, and GIF-episode.gif of the episode.
+    """
+    from genplan import config, console, policy
+    from genplan.render import frames, terminal
+
+    screen, loaded = Console(), policy.load(planner, task)
+    chosen, spec = loaded.task, loaded.task.spec
+    env = chosen.make_env()
+    observation = chosen.observe(env, env.reset(seed=seed)[0])
+    made = loaded.plan(observation, **planning.settings)
+    if mission := spec.mission(observation):
+        screen.print(mission, style="bold", markup=False)
+    if spec.geometry is not None and spec.geometry.directions == 4:
+        states = () if made.states is None else made.states.tolist()
+        screen.print(console.segments(terminal.grid_lines(spec, observation, states, made.goals)))
+    else:
+        screen.print(f"actions: {' '.join(frames.action_labels(spec, made.actions))}", markup=False)
+    masked = config.get(loaded.planner.config, "source") == "mask"
+    mask = loaded.planner.codec.stream.size if masked else None
+    if made.trace is not None:
+        screen.print(console.denoising(terminal.denoising_table(spec, made.trace, mask=mask)))
+    if made.energy is not None and made.confidence is not None:
+        confidence = " ".join(f"{number:.2f}" for number in made.confidence)
+        screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")
+    if gif is not None:
+        of_plan, of_episode = (gif.with_name(f"{gif.stem}-{part}.gif") for part in ("plan", "episode"))
+        if made.trace is not None:
+            frame = frames.render_frame(chosen, env, observation)
+            frames.write_gif(of_plan, frames.plan_frames(spec, frame, observation, made.trace, mask=mask))
+            screen.print(f"{of_plan} written")
+        pictures, outcome = frames.episode_frames(loaded.planner, chosen, seed)
+        frames.write_gif(of_episode, pictures)
+        screen.print(f"{of_episode} written: {outcome}")
+    return 0
+
+
+def export(run: Positional[Path], out: Path, planning: OmitArgPrefixes[Planning] = Planning()) -> int:
+    """Make a finished run small enough to share: half precision, with a card of its origin and results.
+
+    Args:
+        run: The run folder.
+        out: Where to put the planner; load it by this path.
+        planning: How it plans from now on; what is not named stays as it was trained.
+    """
+    from genplan import export as exporting
+    from genplan import tasks as known
+    from genplan.checkpoint import read_config
+    from genplan.console import progress
+    from genplan.types import TEST_SEEDS
+
+    console, num_tasks = Console(), len(known.task_names(read_config(run)["task"]))
+    with progress(console, f"evaluating {run}", 3 * num_tasks * len(TEST_SEEDS), "episodes") as on_progress:
+        exporting.export(run, out, planning.settings, on_progress)
+    console.print(f"{out}: {(out / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def reproduce(planner: Positional[str], out: Path | None = None) -> int:
+    """Train an exported planner again from nothing, by its card, and compare the results.
+
+    Args:
+        planner: pretrained:TASK, or the folder of an exported planner.
+        out: The run folder (by default runs/reproduce-NAME). Stop at any time; the same command continues.
+    """
+    from genplan import checkpoint
+    from genplan import export as exporting
+    from genplan.console import records_table, training_progress
+
+    console, name = Console(), planner.removeprefix("pretrained:").replace("/", "-")
+    folder = out or Path("runs") / f"reproduce-{name}"
+    steps = checkpoint.read_config(checkpoint.run_dir(planner))["training"]["steps"]
+    console.print(f"training {planner} again in {folder}: {steps} steps")
+    with training_progress(console, 0, steps) as on_training:
+        result = exporting.reproduce(planner, folder, on_training)
+    if not result.same_dataset:
+        console.print("[yellow]the demonstrations differ from those of the card[/]")
+    console.print(records_table(f"{planner}, test seeds", {"card": result.card["results"], "now": result.results}))
+    verdict = "[green]as good as its card, within chance[/]" if result.as_good else "[red]below its card's interval[/]"
+    console.print(verdict)
+    return 0 if result.as_good else 1

@@ -1,0 +1,245 @@
+"""Jobs: work that is described as data, done elsewhere, and reported as events; and locks that only one process holds.
+
+A job may be done twice without harm and continues where it stopped: what it needs is in its arguments, what it has done
+is in a folder or in its result. The caller of `Executor.run` is the only one that writes results. An engine such as Ray
+or SLURM is one more class with that method.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+from genplan.errors import UserError
+
+Report = Callable[[float], None]
+"""Called by a job with the fraction that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of `function(*arguments, report=…)`; arguments and result are plain data that can be pickled."""
+
+    key: str
+    function: str | Callable[..., Any]  # "module:function", or a function at the top level of a module
+    arguments: tuple[Any, ...] = ()
+    group: str | None = None  # jobs of one group never run at the same time
+
+    def __call__(self, report: Report) -> Any:
+        if not isinstance(self.function, str):
+            return self.function(*self.arguments, report=report)
+        module, _, name = self.function.partition(":")
+        return getattr(importlib.import_module(module), name)(*self.arguments, report=report)
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """A job progressed, was done, or failed."""
+
+    job: Job
+    type: Literal["progress", "done", "failed"]
+    fraction: float = 0.0
+    result: Any = None
+    reason: str = ""
+
+
+class Executor(Protocol):
+    """Anything that runs jobs."""
+
+    def run(self, jobs: Iterable[Job], deadline: float | None = None) -> Iterator[JobEvent]:
+        """Events of the jobs, in the order in which they happen.
+
+        After `deadline` (in seconds of `time.monotonic`) no job begins. A job that never began, or was stopped then,
+        has no event `done` or `failed`: it is for the next time.
+        """
+
+
+class LocalExecutor:
+    """Processes of this machine that take one job after another, at most `workers` at a time.
+
+    interruptible   (job, fraction done) -> whether it may be killed after the deadline; never by default
+    inline          run the jobs in this process, one by one, without events of progress. By default this is so for one
+                    worker, unless jobs may be interrupted; and within a worker, which cannot have its own
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        interruptible: Callable[[Job, float], bool] | None = None,
+        inline: bool | None = None,
+    ) -> None:
+        if workers < 1:
+            raise UserError(f"workers is {workers}, expected at least 1")
+        self.workers = workers
+        self.interruptible = interruptible if interruptible is not None else lambda job, fraction: False
+        alone = workers == 1 and interruptible is None
+        self.inline = (alone if inline is None else inline) or bool(multiprocessing.current_process().daemon)
+
+    def run(self, jobs: Iterable[Job], deadline: float | None = None) -> Iterator[JobEvent]:
+        waiting = list(jobs)
+        if self.inline:
+            yield from _run_inline(waiting, deadline)
+            return
+        idle: list[_Worker] = []
+        busy: dict[Connection, _Worker] = {}
+        try:
+            while waiting or busy:
+                if _is_past(deadline):
+                    waiting.clear()
+                    for worker in [one for one in busy.values() if self.interruptible(one.job, one.fraction)]:
+                        busy.pop(worker.pipe).kill()
+                self._assign(waiting, idle, busy)
+                for pipe in cast("list[Connection]", wait(list(busy), timeout=0.5)):
+                    worker = busy[pipe]
+                    event = worker.receive()
+                    if event is None:
+                        continue
+                    if event.type != "progress":
+                        del busy[pipe]
+                        if worker.is_alive:
+                            idle.append(worker)
+                    yield event
+        finally:
+            for worker in (*idle, *busy.values()):
+                worker.kill()
+
+    def _assign(self, waiting: list[Job], idle: list[_Worker], busy: dict[Connection, _Worker]) -> None:
+        """Begin the first jobs whose group is not busy, as long as there are workers."""
+        while len(busy) < self.workers:
+            groups = {worker.job.group for worker in busy.values()} - {None}
+            index = next((index for index, job in enumerate(waiting) if job.group not in groups), None)
+            if index is None:
+                return
+            while idle and not idle[-1].is_alive:
+                idle.pop()
+            worker = idle.pop() if idle else _Worker()
+            busy[worker.pipe] = worker
+            worker.begin(waiting.pop(index))
+
+
+class _Worker:
+    """One process, seen from its parent."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve_jobs, args=(theirs, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.has_started = False
+        self.job: Job
+        self.fraction = 0.0
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
+    def begin(self, job: Job) -> None:
+        self.job, self.fraction = job, 0.0
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile: `receive` finds out
+            self.pipe.send(job)
+
+    def receive(self) -> JobEvent | None:
+        """The next message as an event; None if it only tells that the process has started."""
+        try:
+            type_, content = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            reason = f"its process ended with code {self.process.exitcode}"
+            if not self.has_started:  # it imports the script that started it, and that may start everything over again
+                reason += (
+                    " before it could begin; a script that starts jobs needs 'if __name__ == \"__main__\":' around its "
+                    "calls, or workers=1"
+                )
+            return JobEvent(self.job, "failed", self.fraction, reason=reason)
+        if type_ == "ready":
+            self.has_started = True
+            return None
+        if type_ == "progress":
+            self.fraction = content
+            return JobEvent(self.job, "progress", content)
+        if type_ == "done":
+            return JobEvent(self.job, "done", 1.0, result=content)
+        return JobEvent(self.job, "failed", self.fraction, reason=content)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _run_inline(jobs: list[Job], deadline: float | None) -> Iterator[JobEvent]:
+    for job in jobs:
+        if _is_past(deadline):
+            return
+        try:
+            event = JobEvent(job, "done", 1.0, result=job(lambda fraction: None))
+        except (UserError, OSError) as error:
+            event = JobEvent(job, "failed", reason=str(error))
+        yield event
+
+
+# --- in a worker -----------------------------------------------------------------------------------------------------
+
+
+def init_worker(parent: int) -> None:
+    """One thread, deaf to Ctrl-C, and an end with the process `parent`, also if that one was killed."""
+    import signal
+
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _serve_jobs(pipe: Connection, parent: int) -> None:
+    init_worker(parent)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        pipe.send(("ready", None))
+        while True:
+            data = pipe.recv_bytes()
+            try:
+                job: Job = pickle.loads(data)
+                pipe.send(("done", job(lambda fraction: pipe.send(("progress", float(fraction))))))
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except (UserError, OSError) as error:
+                pipe.send(("failed", str(error)))
+            except Exception as error:  # a mistake in the job's code; it must not end the jobs after it
+                traceback.print_exc()
+                pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, what: str, wait: bool = False) -> Iterator[None]:
+    """Hold the lock `path`; if another process does, wait for it, or refuse because `what` is being done already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            raise UserError(f"{what} by another process; wait for it, or stop it first") from error
+        yield

@@ -1,0 +1,133 @@
+"""Metrics: functions of a finished rollout, how they reduce over episodes, and their 95 % intervals."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genplan.errors import UserError
+from genplan.types import Metric, Rollout, Task
+
+NUM_RESAMPLES = 1000
+
+
+def _spl(reference: str) -> Callable[[Rollout], float | None]:
+    """Success weighted by path length, S · L / max(L, steps): L is the steps of a reference, at least 1."""
+
+    def spl(rollout: Rollout) -> float | None:
+        best = rollout.references.get(reference)
+        return None if best is None else path_efficiency(rollout.success, rollout.num_steps, best)
+
+    return spl
+
+
+def path_efficiency(success: bool, num_steps: int, reference_steps: int) -> float:
+    return success * max(reference_steps, 1) / max(reference_steps, num_steps, 1)
+
+
+def _cells_visited(rollout: Rollout) -> float | None:
+    """Distinct cells, whatever the direction; distinct states where there is no grid."""
+    stream = rollout.spec.states
+    if stream is None or stream.observed is None:
+        return None
+    return float(len(np.unique(rollout.observations[stream.observed] // stream.directions)))
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("success", lambda rollout: float(rollout.success), format=".1%", interval="wilson"),
+        Metric("spl", _spl("expert"), label="SPL"),
+        Metric("spl_shortest", _spl("shortest"), label="SPL (shortest)"),
+        Metric("steps", lambda rollout: float(rollout.num_steps), higher_is_better=False, format=".1f"),
+        Metric("cells_visited", _cells_visited, format=".1f", label="cells visited"),
+        Metric(  # of all steps, those that changed nothing observed
+            "stalling",
+            lambda rollout: float(rollout.num_steps - int(rollout.changed.sum())),
+            weight=lambda rollout: float(rollout.num_steps),
+            higher_is_better=False,
+            format=".0%",
+        ),
+        Metric("return", lambda rollout: float(rollout.rewards.sum()), format=".2f"),
+        Metric("num_plans", lambda rollout: float(rollout.num_plans), higher_is_better=False, format=".1f",
+               label="plans"),
+    )
+}  # fmt: skip
+NEED_SUCCESS = ("success", "spl", "spl_shortest")
+
+
+def resolve(task: Task) -> tuple[Metric, ...]:
+    """The metrics of a task, the headline first. Without success, the return comes first and nothing needs success."""
+    metrics = []
+    for one in task.metrics:
+        if isinstance(one, str) and one not in METRICS:
+            raise UserError(f"task {task.name} names the metric '{one}'; known are {', '.join(METRICS)}, or a Metric")
+        metrics.append(METRICS[one] if isinstance(one, str) else one)
+    if task.success is None:
+        metrics = [one for one in metrics if one.name not in NEED_SUCCESS]
+        metrics.sort(key=lambda one: one.name != "return")
+    return tuple(metrics)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over many episodes, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def episode_values(metric: Metric, rollouts: Sequence[Rollout]) -> list[float] | None:
+    """What the metric gives for each episode, before it is divided by weights; None if it is not defined for one."""
+    values = []
+    for rollout in rollouts:
+        if (value := metric.of(rollout)) is None:
+            return None
+        values.append(value)
+    return values
+
+
+def episode_weights(metric: Metric, rollouts: Sequence[Rollout]) -> list[float] | None:
+    return None if metric.weight is None else [metric.weight(rollout) for rollout in rollouts]
+
+
+def summarize(metric: Metric, rollouts: Sequence[Rollout]) -> Summary | None:
+    """The metric over episodes; None if it is not defined for one of them."""
+    values = episode_values(metric, rollouts)
+    return None if values is None else summarize_values(metric, values, episode_weights(metric, rollouts))
+
+
+def summarize_values(metric: Metric, values: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
+    """The same, from what the episodes gave."""
+    total = len(values) if weights is None else sum(weights)
+    value = sum(values) / (total or 1)
+    if metric.interval == "wilson":
+        return Summary(value, *wilson(round(sum(values)), len(values)))
+    return Summary(value, *_bootstrap(values, weights))
+
+
+def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share."""
+    p = successes / n
+    center = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(center - half, 0.0), min(center + half, 1.0)
+
+
+def _bootstrap(values: Sequence[float], weights: Sequence[float] | None) -> tuple[float, float]:
+    """The percentile interval over resampled episodes; the same episodes always give the same one."""
+    chosen = _resamples(len(values))
+    totals = len(values) if weights is None else np.maximum(np.asarray(weights)[chosen].sum(1), 1e-12)
+    low, high = np.percentile(np.asarray(values, np.float64)[chosen].sum(1) / totals, (2.5, 97.5))
+    return float(low), float(high)
+
+
+@functools.lru_cache(4)
+def _resamples(n: int) -> NDArray[np.int32]:
+    return np.random.default_rng(0).integers(n, size=(NUM_RESAMPLES, n), dtype=np.int32)

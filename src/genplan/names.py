@@ -1,0 +1,133 @@
+"""The names of planners, the same in every command.
+
+runs/maze                    a run folder
+pretrained:MazeS4G1          a planner that comes with genplan (one of the folders in genplan/pretrained)
+expert, bot                  the task's expert
+bot:full-view, bot:noisy     BabyAI's bot that sees the whole grid; the expert with 25 % random actions
+random:uniform, random:demos, random:forward
+                             random policies: uniform, by the frequencies of demonstrations, mostly forward
+untrained:METHOD             a method with randomly initialized weights, such as untrained:GenPlan-M
+file.py:Name                 your own: a class (or function) that is called without arguments, or a planner itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from genplan import checkpoint, config, migrations, planners, presets, tasks
+from genplan.errors import UserError
+from genplan.planners import reference
+from genplan.planners.base import LearnedPlanner
+from genplan.tasks.files import error_location, import_object
+from genplan.tasks.grid import bot_expert
+from genplan.types import Planner, Task
+
+UNTRAINED, RANDOM = "untrained:", "random:"
+
+
+def load_planner(name: str, task: Task, train_task: str | None = None) -> Planner:
+    """The planner of that name, for that task.
+
+    train_task  whose demonstrations random:demos follows, and whose settings untrained:METHOD has; the task by default
+    """
+    name = migrations.planner_name(name)
+    if name.startswith(RANDOM):
+        return reference.random_policy(name.removeprefix(RANDOM), task.spec.actions, train_task or task.name)
+    if name == "expert":
+        return _expert(task)
+    if name == "bot:full-view":
+        return bot_expert(full_view=True)
+    if name == "bot:noisy":
+        return reference.NoisyExpert(_expert(task), task.spec.actions)
+    if name.startswith(UNTRAINED):
+        return _untrained(name, task, train_task)[0]
+    if ".py:" in name:
+        return _user_planner(name)
+    if _is_run(name):
+        return checkpoint.load_planner(checkpoint.run_dir(name))[0].for_spec(task.spec)
+    raise UserError(f"there is no planner '{name}'; expected one of:\n{name_help()}")
+
+
+def load_for_eval(
+    name: str, task_name: str | None, options: Mapping[str, Any] | None = None
+) -> tuple[Planner, dict[str, Any], Task]:
+    """A planner by name, its config (empty if it has no network), and its task; `options` by the names of settings.
+
+    Of a planner without a network, only `action_steps` can be chosen: by whoever plays the episodes.
+    """
+    options = dict(options or {})
+    if _is_run(name):
+        learned, run_config = checkpoint.load_planner(checkpoint.run_dir(name))
+        if task_name is None and len(names := tasks.task_names(run_config["task"])) > 1:
+            raise UserError(f"'{name}' was trained on several tasks; choose one with --task: {', '.join(names)}")
+        task = tasks.get(task_name or run_config["task"])
+    else:
+        if task_name is None:
+            raise UserError(
+                f"'{name}' is not a run folder; name a task with --task, or a run folder made by 'genplan train'"
+            )
+        task = tasks.get(task_name)
+        if not name.startswith(UNTRAINED):
+            if of_network := [option for option in options if option != "action_steps"]:
+                raise UserError(f"{', '.join(of_network)} can be set for trained planners, found '{name}'")
+            return load_planner(name, task), {}, task
+        learned, run_config = _untrained(name, task, None)
+    learned = learned.with_options(**options)
+    return learned.for_spec(task.spec), {**run_config, "planner": config.to_dict(learned.config)}, task
+
+
+def default_baseline(task: Task) -> str:
+    """The random policy that a planner is compared with, by name."""
+    return "random:demos" if task.name in reference.demonstrated_actions() else "random:uniform"
+
+
+def name_help() -> str:
+    """All kinds of names, a line each."""
+    return "\n".join((__doc__ or "").strip().splitlines()[2:])  # without the title
+
+
+def _is_run(name: str) -> bool:
+    return name.startswith("pretrained:") or (Path(name) / "config.json").is_file()
+
+
+def _expert(task: Task) -> Planner:
+    if task.expert is None:
+        raise UserError(f"task {task.name} has no expert; give it one with Task(expert=...)")
+    return task.expert()
+
+
+def _untrained(name: str, task: Task, train_task: str | None) -> tuple[LearnedPlanner, dict[str, Any]]:
+    """A planner with randomly initialized weights, and as much of a run's config as it has."""
+    method = name.removeprefix(UNTRAINED)
+    spec = task.spec if train_task is None else tasks.get(train_task).spec
+    settings, _ = presets.default_config(train_task or task.name, method)
+    planner = planners.build(method, spec, settings).eval()
+    run_config = {
+        "method": method, "task": train_task or task.name, "spec": spec.to_json(), "planner": config.to_dict(settings),
+    }  # fmt: skip
+    return planner.for_spec(task.spec), run_config
+
+
+def _user_planner(name: str) -> Planner:
+    found = import_object(name)
+    if isinstance(found, type) or not hasattr(found, "plan"):
+        try:
+            found = found()
+        except Exception as error:
+            reason = error_location(error, name)
+            raise UserError(f"'{name}' cannot be called without arguments: {reason}") from error
+    for method in ("reset", "plan", "observe"):
+        if not callable(getattr(found, method, None)):
+            raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
+    if not isinstance(getattr(found, "privileged", None), bool):
+        raise UserError(f"'{name}' has no privileged, expected True or False: see genplan.types.Planner")
+    steps = getattr(found, "action_steps", "")
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise UserError(
+            f"'{name}' has {f'action_steps {steps!r}' if steps != '' else 'no action_steps'}, expected a number of "
+            "actions to execute of each plan, or None for all: see genplan.types.Planner"
+        )
+    planner: Planner = found
+    return planner

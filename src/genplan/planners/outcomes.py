@@ -1,0 +1,96 @@
+"""Outcome memory: what a planner that predicts states learns, within one episode, from what did not come as predicted.
+
+A plan that steps onto a cell and leaves the agent where it was has met an obstacle. For every type of obstacle, the
+outcomes of actions before it are counted; where the next plan leads onto a cell of a type that never let the agent
+pass, an action that once changed something before such a cell comes first, and the plan goes on behind it. Nothing here
+says what types or actions mean, and all is forgotten with the episode. Colors do not count: cells that differ in
+nothing else are of one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from genplan.spec import PlanSpec
+from genplan.types import Observations
+
+NONE = -1
+
+
+class Suggestion(NamedTuple):
+    """For plans [n, H]: where another action should come first, which, how often it helped; and what is expected."""
+
+    override: Tensor  # bool [n]
+    action: Tensor  # [n]
+    success_rate: Tensor  # [n]
+    facing: Tensor  # [n], cell type that is in the way
+    predicted: Tensor  # [n], the state planned to come next
+
+
+class OutcomeMemory:
+    """For a batch of episodes on a grid."""
+
+    def __init__(self, spec: PlanSpec, size: int, device: torch.device, ignored_channels: Sequence[int] = (1,)) -> None:
+        """`ignored_channels` of a cell do not make another type: colors."""
+        assert spec.states is not None
+        assert spec.grid_field is not None
+        assert spec.actions.n is not None
+        self.grid, self.state, self.directions = spec.grid_field, spec.state_field or "", spec.states.directions
+        self.others = [name for name in spec.fields if name != self.state and spec.fields[name].kind != "words"]
+        sizes = spec.fields[self.grid].sizes
+        self.channels = [channel for channel in range(len(sizes)) if channel not in ignored_channels]
+        self.sizes = [sizes[channel] for channel in self.channels]
+        types = 1
+        for one in self.sizes:
+            types *= one
+        self.attempts = torch.zeros(size, types, spec.actions.n, device=device)  # actions done before a type of cell
+        self.effects = torch.zeros(size, types, spec.actions.n, device=device)  # of these, those that changed anything
+        self.facing = torch.full((size,), NONE, device=device)  # type of what stands in the way, while nothing moves
+        self.predicted = torch.full((size,), NONE, device=device)  # the state that was planned to come next
+
+    def suggest(self, ids: Tensor, observations: Observations, actions: Tensor, states: Tensor) -> Suggestion:
+        """What the plans [n, H] of the rows `ids` should begin with instead; nothing is remembered by asking."""
+        rows, current = torch.arange(len(ids), device=ids.device), observations[self.state]
+        moving = states[:, 1] // self.directions != current // self.directions
+        predicted = torch.where(moving, states[:, 1], NONE)
+        facing = torch.where(moving, self._cell_type(observations, states[:, 1] // self.directions), self.facing[ids])
+        known = facing.clamp(min=0)
+        attempts, effects = self.attempts[ids, known], self.effects[ids, known]  # [n, actions]
+        failed = (attempts[rows, actions[:, 0]] > 0) & (effects[rows, actions[:, 0]] == 0) & moving
+        success_rate, other = (effects / attempts.clamp(min=1)).max(-1)
+        override = failed & (success_rate >= 0.5)
+        return Suggestion(override, other, success_rate, facing, torch.where(override, NONE, predicted))
+
+    def commit(self, ids: Tensor, suggestion: Suggestion) -> None:
+        """Remember what the plans that are now executed expect."""
+        self.facing[ids], self.predicted[ids] = suggestion.facing, suggestion.predicted
+
+    def update(self, ids: Tensor, actions: Tensor, last: Observations, observations: Observations) -> None:
+        """After a step: `last` is what was observed before it."""
+        came = observations[self.state] == self.predicted[ids]
+        came = came | observations.changed(last, self.others)
+        facing = self.facing[ids]
+        known = facing >= 0
+        self.attempts[ids[known], facing[known], actions[known]] += 1
+        self.effects[ids[known], facing[known], actions[known]] += came[known].float()
+        moved = observations[self.state] != last[self.state]
+        self.facing[ids] = torch.where(came | moved, NONE, facing)
+        self.predicted[ids] = NONE
+
+    def _cell_type(self, observations: Observations, cells: Tensor) -> Tensor:
+        grid = observations[self.grid].transpose(1, 2).flatten(1, 2)  # [n, cells, C]
+        shown = grid[torch.arange(len(cells), device=cells.device), cells].long()
+        cell_type = torch.zeros_like(cells)
+        for channel, size in zip(self.channels, self.sizes, strict=True):
+            cell_type = cell_type * size + shown[:, channel]
+        return cell_type
+
+
+def prepend(where: Tensor, first: Tensor, plan: Tensor) -> Tensor:
+    """Plans [n, H, …], those of `where` [n] with something else first [n, …] and all the rest a step later."""
+    shifted = torch.cat([first[:, None], plan[:, :-1]], 1)
+    return torch.where(where.reshape(-1, *(1 for _ in plan.shape[1:])), shifted, plan)

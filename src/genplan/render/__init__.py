@@ -1,0 +1,1 @@
+"""Views of plain data: frames of animations, and text for terminals."""

@@ -1,0 +1,301 @@
+"""Episodes being played: many environments at once, and the only loop that steps them.
+
+A step of a grid takes 20 to 50 µs: too little to be worth sending to another process, so environments are stepped one
+after the other, and the planner is asked once for all of them that need a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genplan.errors import UserError
+from genplan.flow import Rng
+from genplan.spec import Actions, Observation
+from genplan.types import Env, Observations, Oracle, Plan, Planner, Rollout, Task
+
+Wrapper = Callable[[Env], Env]
+CPU = torch.device("cpu")  # where environments are; planners move what they are handed to their own device
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a batched step led to, one entry per row stepped."""
+
+    rewards: list[float]
+    terminations: list[bool]
+    truncations: list[bool]  # by the environment, or by the task's own limit of steps
+    success: list[bool]
+    done: list[bool]
+    changed: list[bool]  # whether anything observed changed
+    infos: list[dict[str, float]]  # the keys that the task names
+
+
+class EnvBatch:
+    """One episode per seed. Rows that are done are simply not stepped any more."""
+
+    def __init__(
+        self, task: Task, seeds: Sequence[int], wrapper: Wrapper | None = None, envs: Sequence[Env] | None = None
+    ) -> None:
+        """`envs`, one per seed, can be given where they are not all the task's own, but alike."""
+        self.task = task
+        self.seeds = list(seeds)
+        if not self.seeds:
+            raise UserError(f"there are 0 seeds of task {task.name} to play, expected at least 1")
+        made = [task.make_env() for _ in self.seeds] if envs is None else envs
+        self.envs = [env if wrapper is None else wrapper(env) for env in made]
+        self.num_steps = [0] * len(self.envs)
+        self.current: list[Observation] = [
+            task.observe(env, env.reset(seed=seed)[0]) for env, seed in zip(self.envs, self.seeds, strict=True)
+        ]
+        self._check(self.current[0])
+        # What changes most often is compared first; a scene is compared only if nothing else changed.
+        self._compared = (*task.spec.step_fields, *task.spec.scene_fields)
+        self._dtypes = {name: torch.from_numpy(np.empty(0, one.dtype)).dtype for name, one in task.spec.fields.items()}
+
+    def __len__(self) -> int:
+        return len(self.envs)
+
+    @property
+    def oracle(self) -> Oracle:
+        return Oracle(self.envs, self.task.privileged_goals)
+
+    def observations(self, ids: Tensor | None = None) -> Observations:
+        rows = range(len(self)) if ids is None else ids.tolist()
+        stacked = Observations.stack([self.current[row] for row in rows])
+        return Observations({name: stacked[name].to(dtype) for name, dtype in self._dtypes.items()})
+
+    def step(self, ids: Tensor, actions: Tensor) -> StepResult:
+        """Step the rows `ids` with one action each; the task's own limit of steps ends an episode too."""
+        task, result = self.task, StepResult([], [], [], [], [], [], [])
+        chosen = actions.tolist() if actions.ndim == 1 else actions.numpy()
+        for row, action in zip(ids.tolist(), chosen, strict=True):
+            raw, reward, terminated, truncated, info = self.envs[row].step(action)
+            self.num_steps[row] += 1
+            before, after = self.current[row], task.observe(self.envs[row], raw)
+            self.current[row] = after
+            terminated = bool(terminated)
+            truncated = bool(truncated or (self.num_steps[row] >= task.max_steps and not terminated))
+            result.rewards.append(float(reward))
+            result.terminations.append(terminated)
+            result.truncations.append(truncated)
+            result.success.append(task.success is not None and bool(task.success(float(reward), terminated, info)))
+            result.done.append(terminated or truncated)
+            result.changed.append(not observations_equal(before, after, self._compared))
+            result.infos.append(self._kept(info) if task.infos else {})
+        return result
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _kept(self, info: dict[str, Any]) -> dict[str, float]:
+        if missing := [key for key in self.task.infos if key not in info]:
+            raise UserError(
+                f"task {self.task.name} keeps '{missing[0]}' of info, which has {', '.join(info) or 'no keys'}; "
+                "expected it after every step"
+            )
+        return {key: float(info[key]) for key in self.task.infos}
+
+    def _check(self, observation: Observation) -> None:
+        """Observations of one's own tasks go wrong in shape or range; the first one shows it."""
+        task = self.task
+        if set(observation) != set(task.spec.fields):
+            raise UserError(
+                f"observe() of task {task.name} gives {', '.join(observation)}, expected {', '.join(task.spec.fields)}"
+            )
+        for name, one in task.spec.fields.items():
+            one.check(observation[name], f"'{name}', as observe() of task {task.name} gives it,")
+
+
+def observations_equal(a: Observation, b: Observation, names: Sequence[str]) -> bool:
+    for name in names:
+        differs = a[name] != b[name]
+        if differs if isinstance(differs, bool) else differs.any():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One step of the episodes that are still running."""
+
+    ids: Tensor  # [n]: rows of the batch
+    actions: Tensor  # [n, *A]
+    before: list[Observation]
+    observations: Observations  # after the step, [n, …]
+    result: StepResult
+    plan: Plan | None  # made just before this step, for the rows `planned_ids`
+    planned_ids: Tensor
+    plan_index: list[int]  # which plan of its episode each row follows, counted from 0
+    plan_step: list[int]  # which action of that plan was executed
+
+
+@torch.no_grad()
+def rollout(
+    planner: Planner, batch: EnvBatch, *, seed: int = 0, action_steps: int | Sequence[int] | None = None
+) -> Iterator[Steps]:
+    """Play the episodes of a batch to their ends, step by step; whoever has seen enough stops iterating.
+
+    seed          of the planner's own draws; a row's key is (seed, episode seed, plan number), whatever the batch
+    action_steps  actions of a plan that are executed before the next plan: for all rows, or for each; by default the
+                  planner's own number, or whole plans
+    """
+    size, actions_space = len(batch), batch.task.spec.actions
+    limits = _limits(planner.action_steps if action_steps is None else action_steps, size)
+    oracle = batch.oracle if planner.privileged else None
+    observations = batch.observations()
+    memory = planner.reset(observations, oracle)
+    episodes = torch.tensor(batch.seeds, device=CPU)
+    queues: list[list[Any]] = [[] for _ in range(size)]  # actions that are planned and not executed yet
+    plan_steps = [0] * size
+    num_plans = torch.zeros(size, dtype=torch.int64, device=CPU)
+    active = torch.arange(size, device=CPU)
+    while len(active):
+        rows = active.tolist()
+        without_plan = [index for index, row in enumerate(rows) if not queues[row]]
+        waiting = torch.tensor(without_plan, dtype=torch.int64, device=CPU)
+        planned_ids, plan = active[waiting], None
+        if len(waiting):
+            rng = Rng.of(seed, episodes[planned_ids], num_plans[planned_ids])
+            found = planner.plan(observations[waiting], memory, rng, planned_ids, oracle)
+            plan, memory, planned = _validated(found, len(waiting), actions_space)
+            num_plans[planned_ids] += 1
+            for row, actions in zip(planned_ids.tolist(), planned, strict=True):
+                queues[row] = list(actions[: limits[row]])
+                plan_steps[row] = 0
+        executed = [queues[row].pop(0) for row in rows]
+        actions = torch.from_numpy(np.array(executed, actions_space.dtype))
+        before = [batch.current[row] for row in rows]
+        result = batch.step(active, actions)
+        observations = batch.observations(active)
+        memory = planner.observe(memory, actions, observations, active)
+        plan_index = (num_plans[active] - 1).tolist()
+        yield Steps(
+            active, actions, before, observations, result, plan, planned_ids, plan_index,
+            [plan_steps[row] for row in rows],
+        )  # fmt: skip
+        for row in rows:
+            plan_steps[row] += 1
+        if any(result.done):
+            running = ~torch.tensor(result.done, device=CPU)
+            active, observations = active[running], observations[running]
+
+
+def _limits(action_steps: int | Sequence[int] | None, size: int) -> list[int | None]:
+    limits: list[int | None] = list(action_steps) if isinstance(action_steps, Sequence) else [action_steps] * size
+    for limit in limits:
+        if limit is not None and limit < 1:
+            raise ValueError(f"action_steps is {limit}, expected at least 1 action per plan")
+    return limits
+
+
+def _validated(found: Any, num_rows: int, space: Actions) -> tuple[Plan, Any, list[Any]]:
+    """The plan, the memory, and the actions [num_rows][H]; planners of one's own make mistakes."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(f"plan() returned {type(found).__name__}, expected a pair: a Plan, and the memory")
+    plan, memory = found
+    actions = getattr(plan, "actions", None)
+    whole = space.n is not None
+    if not isinstance(actions, Tensor) or actions.is_floating_point() == whole or actions.dtype == torch.bool:
+        found_type = actions.dtype if isinstance(actions, Tensor) else type(actions).__name__
+        raise UserError(
+            f"plan() returned actions of {found_type}, expected a tensor of {'whole' if whole else 'floating point'} "
+            "numbers"
+        )
+    expected = (num_rows, "H", *space.shape)
+    if actions.ndim != len(expected) or len(actions) != num_rows or not actions.shape[1] or (
+        tuple(actions.shape[2:]) != space.shape
+    ):  # fmt: skip
+        raise UserError(
+            f"plan() returned actions of shape {tuple(actions.shape)}, expected "
+            f"({', '.join(map(str, expected))}): one line per row that was asked for, of at least one action"
+        )
+    checked: NDArray[Any] = space.check(actions.cpu().numpy(), "the actions that plan() returned")
+    return plan, memory, checked.tolist() if whole else list(checked)
+
+
+def play(
+    planner: Planner,
+    task: Task,
+    seeds: Sequence[int],
+    *,
+    seed: int = 0,
+    action_steps: int | None = None,
+    wrapper: Wrapper | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Rollout]:
+    """One finished episode per seed, in this order. `on_progress` gets the number of episodes that just ended."""
+    batch = EnvBatch(task, seeds, wrapper)
+    recorder = _Recorder(batch)
+    try:
+        for steps in rollout(planner, batch, seed=seed, action_steps=action_steps):
+            recorder.add(steps)
+            if on_progress is not None and any(steps.result.done):
+                on_progress(sum(steps.result.done))
+    finally:
+        batch.close()
+    return recorder.rollouts()
+
+
+class _Recorder:
+    """Collects batched steps, column by column, and splits them into episodes at the end."""
+
+    def __init__(self, batch: EnvBatch) -> None:
+        self.batch = batch
+        self.fields = batch.task.spec.step_fields
+        first = batch.observations()
+        self.columns: dict[str, list[Any]] = {}
+        self.observed: dict[str, list[Any]] = {name: [first[name].numpy()] for name in self.fields}
+        self.ids: list[Any] = []
+        self.num_plans = [0] * len(batch)
+
+    def add(self, steps: Steps) -> None:
+        self.ids.append(steps.ids.numpy())
+        for name in self.fields:
+            self.observed[name].append(steps.observations[name].numpy().copy())  # planners may keep the tensor
+        result = steps.result
+        columns: dict[str, Any] = {
+            "actions": steps.actions.numpy(), "rewards": result.rewards, "changed": result.changed,
+            "terminated": result.terminations, "truncated": result.truncations, "success": result.success,
+            **{f"info/{key}": [info[key] for info in result.infos] for key in self.batch.task.infos},
+        }  # fmt: skip
+        for name, values in columns.items():
+            self.columns.setdefault(name, []).append(np.asarray(values))
+        for row, index in zip(steps.ids.tolist(), steps.plan_index, strict=True):
+            self.num_plans[row] = index + 1
+
+    def rollouts(self) -> list[Rollout]:
+        task, size = self.batch.task, len(self.batch)
+        stepped = _split(self.columns, np.concatenate(self.ids), size)
+        observed = _split(self.observed, np.concatenate([np.arange(size), *self.ids]), size)
+        return [
+            Rollout(
+                seed=self.batch.seeds[row],
+                spec=task.spec,
+                observations=observed[row],
+                actions=columns["actions"],
+                rewards=columns["rewards"],
+                terminated=bool(columns["terminated"][-1]),
+                truncated=bool(columns["truncated"][-1]),
+                success=bool(columns["success"].any()),
+                changed=columns["changed"],
+                num_plans=self.num_plans[row],
+                infos={key: columns[f"info/{key}"] for key in task.infos},
+            )
+            for row, columns in enumerate(stepped)
+        ]
+
+
+def _split(columns: dict[str, list[NDArray[Any]]], ids: NDArray[np.int64], size: int) -> list[dict[str, NDArray[Any]]]:
+    """Columns of steps in the order of time -> one dict of columns per row."""
+    order = np.argsort(ids, kind="stable")
+    ends = np.cumsum(np.bincount(ids, minlength=size))[:-1]
+    parts = {name: np.split(np.concatenate(values)[order], ends) for name, values in columns.items()}
+    return [{name: part[row] for name, part in parts.items()} for row in range(size)]

@@ -1,0 +1,143 @@
+"""The routes of the API, as plain functions of a request and the services of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from genplan.envs import ENVS, make_env
+from genplan.envs.layouts import layout_text
+from genplan.errors import LayoutError, UserError
+from genplan.serve import planning, schema
+from genplan.serve.batching import Batcher, BatchFunction
+from genplan.serve.catalogue import Catalogue, MissingError
+from genplan.tasks.grid import bot_expert
+
+EXPERT_NAMES = ("expert", "bot")
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": schema.Problem, "description": description}
+    for code, description in (
+        (400, "the request cannot be read"),
+        (404, "no such planner, task or run"),
+        (413, "the request is too large"),
+        (422, "the request is invalid; the detail says why"),
+        (429, "too many or too long requests; the detail says what to ask for"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Services:
+    catalogue: Catalogue
+    batcher: Batcher = field(default_factory=Batcher)
+    gif_slot: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # one at a time: they take memory
+
+
+def get_services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Injected = Annotated[Services, Depends(get_services)]
+router = APIRouter(prefix="/api", responses=PROBLEMS)
+
+
+@router.get("/catalogue")
+def catalogue(services: Injected) -> schema.CatalogueResponse:
+    """Planners, tasks, the vocabulary of missions, and runs in the served folder."""
+    return services.catalogue.describe()
+
+
+@router.post("/maze")
+def maze(body: schema.MazeRequest) -> schema.MazeResponse:
+    """A task's maze for a seed."""
+    if body.task not in ENVS:
+        raise MissingError(f"there is no task '{body.task}'; known are {', '.join(ENVS)}")
+    observation, _ = make_env(body.task).reset(seed=body.seed)
+    rows = layout_text(observation["image"], observation["pose"]).split("\n")
+    maze = schema.Maze(rows=rows, mission=observation["mission"])
+    return schema.MazeResponse(maze=maze, max_steps=ENVS[body.task].max_steps)
+
+
+@router.post("/check")
+def check(body: schema.Maze) -> schema.CheckResponse:
+    """Whether a maze can be built and its mission be done; if not, why."""
+    try:
+        planning.maze_task(body)
+    except LayoutError as error:
+        return schema.CheckResponse(possible=False, reason=str(error))
+    return schema.CheckResponse(possible=True)
+
+
+@router.post("/plan")
+async def plan(body: schema.PlanRequest, services: Injected) -> schema.PlanResponse:
+    """A plan with every step of its denoising, and all its candidates."""
+    if body.planner in EXPERT_NAMES:
+        raise UserError("the expert does not denoise; run an episode with it instead")
+    request, key = resolve(services, body)
+    response: schema.PlanResponse = await _submit(services, ("plan", key), planning.make_plans, request, priority=True)
+    return response
+
+
+@router.post("/episode")
+async def episode(body: schema.EpisodeRequest, services: Injected) -> schema.EpisodeResponse:
+    """A whole episode with replanning: executed and planned states, and how many steps the expert needs."""
+    request, key = resolve(services, body, body.max_steps)
+    limit = body.action_steps or request.action_steps or schema.MAX_ACTION_STEPS
+    request = replace(request, action_steps=min(limit, schema.MAX_ACTION_STEPS), slip=body.slip)
+    key = ("episode", key, request.action_steps, body.slip, body.max_steps)
+    response: schema.EpisodeResponse = await _submit(services, key, planning.play_episodes, request, priority=False)
+    return response
+
+
+@router.post("/gif", response_class=Response, responses={200: {"content": {"image/gif": {}}}})
+async def gif(body: schema.EpisodeRequest, services: Injected) -> Response:
+    """The same episode as an animated GIF."""
+    response = await episode(body, services)
+    task = planning.maze_task(body.maze)
+    async with services.gif_slot:
+        data = await asyncio.to_thread(planning.episode_gif, task, response)
+    return Response(data, media_type="image/gif")
+
+
+@router.post("/landscape")
+def landscape(body: schema.LandscapeRequest, services: Injected) -> schema.LandscapeResponse:
+    """The energy of moving to each cell from the agent's position, given a sub-goal."""
+    task = planning.maze_task(body.maze)
+    planner, _ = services.catalogue.load(body.planner)
+    return planning.landscape(planner.for_spec(task.spec), task, body.goal)
+
+
+@router.get("/run")
+def run(
+    services: Injected,
+    name: Annotated[str, Query(max_length=200, description="a run of the catalogue")],
+    after: Annotated[int, Query(ge=-1, le=10**9, description="only what was logged after this step")] = -1,
+) -> schema.RunResponse:
+    """The progress of a training, and its curves."""
+    return services.catalogue.progress(name, after)
+
+
+def resolve(
+    services: Services, body: schema.PlanRequest, max_steps: int = 400
+) -> tuple[planning.ResolvedRequest, Hashable]:
+    """The planner and the maze of a request, and the key of requests that it can share a batch with."""
+    task = planning.maze_task(body.maze, max_steps)
+    if body.planner in EXPERT_NAMES:
+        return planning.ResolvedRequest(bot_expert(), task, body.seed), ("expert", body.seed, id(body))
+    loaded, _ = services.catalogue.load(body.planner)
+    planner = planning.with_options(loaded, body.options).for_spec(task.spec)
+    key = (body.planner, id(loaded), body.options.model_dump_json(), task.spec.geometry)
+    return planning.ResolvedRequest(planner, task, body.seed, planner.action_steps), key
+
+
+async def _submit(
+    services: Services, key: Hashable, function: BatchFunction, request: planning.ResolvedRequest, priority: bool
+) -> Any:
+    response, _ = await asyncio.wrap_future(services.batcher.submit(key, function, request, priority))
+    return response

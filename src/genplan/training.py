@@ -1,0 +1,259 @@
+"""Training: optimizer, averaged weights, learning rate, logs, exact resume.
+
+Everything random about step k comes from (seed, k), so a run that was stopped and resumed is bit for bit the run that
+was never stopped (on the same machine with the same number of threads).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from genplan import checkpoint
+from genplan.data.windows import TaskMixture, Windows
+from genplan.errors import CheckpointError, UserError
+from genplan.files import write_atomically
+from genplan.flow import Rng
+from genplan.planners.base import LearnedPlanner
+from genplan.presets import TrainConfig
+
+VALIDATION_BATCHES = 4
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
+# Labels of random draws are part of the results of every trained planner: never change them.
+TRAIN, VALIDATION = "train", "validation"
+EvaluateFn = Callable[[LearnedPlanner, int], Mapping[str, float]]
+"""(planner, number of episodes) -> its metrics on validation seeds."""
+
+
+def learning_rate_at(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then cosine decay to zero."""
+    warm = min(1.0, (step + 1) / max(config.warmup_steps, 1))
+    return config.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+
+
+class EMA:
+    """Exponential moving average of weights, in tensors of its own (never the live ones)."""
+
+    def __init__(self, module: torch.nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.tensors = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, module: torch.nn.Module, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))  # young averages follow quickly
+        for name, tensor in module.state_dict().items():
+            if tensor.is_floating_point():
+                self.tensors[name].lerp_(tensor.detach(), 1 - decay)
+            else:
+                self.tensors[name].copy_(tensor)
+
+    def model(self, planner: LearnedPlanner) -> LearnedPlanner:
+        """A copy of the planner with the averaged weights."""
+        averaged = copy.deepcopy(planner)
+        averaged.load_state_dict(self.tensors)
+        return averaged.eval()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is, and its metrics since the last report."""
+
+    step: int
+    steps: int
+    metrics: Mapping[str, float]
+
+
+class Trainer:
+    """A training in a folder: new or resumed, run step by step, saved on the way."""
+
+    def __init__(
+        self,
+        folder: Path,
+        planner: LearnedPlanner,
+        windows: Windows | TaskMixture,
+        held_out: Windows | TaskMixture,
+        config: TrainConfig,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> None:
+        torch.set_num_threads(config.threads)
+        self.folder, self.config, self.windows, self.held_out = folder, config, windows, held_out
+        self.evaluate_fn = evaluate_fn
+        self.fabric = Fabric(accelerator="auto", devices=1, precision=config.precision)  # type: ignore[arg-type]
+        self.planner = planner
+        names, parameters = zip(*planner.named_parameters(), strict=True)
+        self.names: Sequence[str] = names
+        # The order of parameters is that of the optimizer's state.
+        optimizer = torch.optim.AdamW(
+            parameters, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay, fused=True
+        )
+        self.model, self.optimizer = self.fabric.setup(planner, optimizer)
+        self.model.mark_forward_method("loss")
+        self.ema = EMA(planner, config.ema_decay)
+        self.step = 0
+        self.best_loss = math.inf
+        self.cpu_seconds = 0.0  # over all sessions
+        if (folder / "last.safetensors").exists():
+            self._load()
+        self._trim_log()
+        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=self.step + 1)
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+
+    def training_step(self) -> dict[str, float]:
+        """One step of the optimizer; its metrics."""
+        config, step = self.config, self.step
+        torch.manual_seed(config.seed * 1_000_003 + step)  # dropout
+        rng = Rng.of(config.seed).fold(TRAIN, step)
+        batch = self.windows.sample(config.batch_size, rng, config.windows_per_scene, augment=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate_at(config, step)
+        self.planner.train()
+        losses = self.model.loss(batch.to(self.fabric.device), self._rng(config.seed, TRAIN, step))
+        if not bool(torch.isfinite(losses.total)):
+            raise UserError(
+                f"the loss is {losses.total.item()} at step {step}; the last good checkpoint is in {self.folder}. "
+                "Train with a lower learning rate, or look at the data with 'genplan data show'"
+            )
+        self.optimizer.zero_grad()
+        self.fabric.backward(losses.total)
+        self.fabric.clip_gradients(self.model, self.optimizer, max_norm=config.max_grad_norm, error_if_nonfinite=False)
+        self.optimizer.step()
+        self.planner.after_step(losses)  # what it changes is part of the average
+        self.ema.update(self.planner, step)
+        self.step += 1
+        return {"loss": losses.total.item(), **{name: value.item() for name, value in losses.metrics.items()}}
+
+    def _rng(self, seed: int, label: str, number: int) -> Rng:
+        """For the model: the same keys as for the data, where the model is."""
+        return Rng.of(seed, device=self.fabric.device).fold(label, number)
+
+    def fit(self, on_progress: Callable[[Progress], None] | None = None) -> None:
+        """Train to the end, saving on the way; Ctrl-C saves too."""
+        config = self.config
+        self._clock = time.process_time()
+        seen: dict[str, list[float]] = {}
+        try:
+            while self.step < config.steps:
+                for name, value in self.training_step().items():
+                    seen.setdefault(name, []).append(value)
+                last = self.step == config.steps
+                if self.step % config.log_every == 0 or last:
+                    metrics = {name: sum(values) / len(values) for name, values in seen.items()}
+                    seen = {}
+                    self._log({"learning_rate": learning_rate_at(config, self.step - 1), **metrics})
+                    if on_progress is not None:
+                        on_progress(Progress(self.step, config.steps, metrics))
+                if self.step % config.validate_every == 0 or last:
+                    self._validate()
+                if config.evaluate_every and (self.step % config.evaluate_every == 0 or last):
+                    self._evaluate()
+                if self.step % config.save_every == 0 or last:
+                    self._save_timed()
+        except KeyboardInterrupt:
+            self._save_timed()
+            raise
+        finally:
+            self.writer.flush()
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        """The loss on held-out demonstrations, always the same windows and the same noise."""
+        ema_model, config = self.ema.model(self.planner), self.config
+        metrics: dict[str, float] = {}
+        for number in range(VALIDATION_BATCHES):
+            rng = Rng.of(0).fold(VALIDATION, number)
+            batch = self.held_out.sample(config.batch_size, rng, config.windows_per_scene, augment=False)
+            losses = ema_model.loss(batch.to(self.fabric.device), self._rng(0, VALIDATION, number))
+            for name, value in {"loss": losses.total, **losses.metrics}.items():
+                metrics[f"val/{name}"] = metrics.get(f"val/{name}", 0.0) + value.item() / VALIDATION_BATCHES
+        self._log(metrics)
+        if metrics["val/loss"] <= self.best_loss:
+            self.best_loss = metrics["val/loss"]
+            metadata = {"step": self.step, "validation": metrics}
+            checkpoint.save_tensors(self.folder / "best.safetensors", self.ema.tensors, metadata)
+
+    def _evaluate(self) -> None:
+        if self.evaluate_fn is not None:
+            metrics = self.evaluate_fn(self.ema.model(self.planner), self.config.evaluate_episodes)
+            self._log({f"eval/{name}": value for name, value in metrics.items()})
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self.planner.state_dict().items():
+            tensors[f"live/{name}"] = tensor
+        for name, tensor in self.ema.tensors.items():
+            tensors[f"ema/{name}"] = tensor
+        states = self.optimizer.state_dict()["state"]
+        for number, name in enumerate(self.names):
+            for moment in (*MOMENTS, "step"):
+                if moment in states.get(number, {}):
+                    tensors[f"{moment}/{name}"] = states[number][moment]
+        metadata = {"step": self.step, "best": self.best_loss, "cpu_seconds": self.cpu_seconds}
+        checkpoint.save_tensors(self.folder / "last.safetensors", tensors, metadata)
+        checkpoint.save_tensors(self.folder / "model.safetensors", self.ema.tensors, {"step": self.step})
+        if self.config.keep_checkpoints:
+            kept = self.folder / f"model-{self.step:06d}.safetensors"
+            checkpoint.save_tensors(kept, self.ema.tensors, {"step": self.step})
+
+    def _save_timed(self) -> None:
+        now = time.process_time()
+        self.cpu_seconds += now - self._clock
+        self._clock = now
+        self.save()
+
+    def _load(self) -> None:
+        path = self.folder / "last.safetensors"
+        tensors, metadata = checkpoint.load_tensors(path)
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+        checkpoint.load_into(self.planner, part("live/"), path)
+        averages = part("ema/")
+        if missing := sorted(set(self.ema.tensors) - set(averages)):
+            raise CheckpointError(f"{path} lacks the average of {missing[0]}; use another copy or train again")
+        for name, tensor in self.ema.tensors.items():
+            tensor.copy_(averages[name].reshape(tensor.shape))
+        state = self.optimizer.state_dict()
+        shapes = dict(self.planner.named_parameters())
+        for number, name in enumerate(self.names):
+            if f"exp_avg/{name}" in tensors:
+                state["state"][number] = {
+                    "step": tensors[f"step/{name}"].reshape(()),
+                    **{m: tensors[f"{m}/{name}"].reshape(shapes[name].shape) for m in MOMENTS},
+                }
+        self.optimizer.load_state_dict(state)
+        self.step, self.best_loss, self.cpu_seconds = metadata["step"], metadata["best"], metadata["cpu_seconds"]
+
+    def _log(self, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, self.step)
+        with (self.folder / "log.jsonl").open("a") as log:
+            log.write(json.dumps({"step": self.step, **metrics}) + "\n")
+
+    def _trim_log(self) -> None:
+        """Remove lines of steps after the checkpoint: they will be written again."""
+        path = self.folder / "log.jsonl"
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= self.step]
+            write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # the line that was being written when the run was killed

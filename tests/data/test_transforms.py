@@ -1,0 +1,300 @@
+"""Transforms of batches: turned demonstrations still succeed, colors and missions agree, the way stays free."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from genplan.data.transforms import (
+    TRANSFORMS,
+    ColorPermutation,
+    MapRandomization,
+    Stitch,
+    Symmetry,
+    extend_episodes,
+    transform_from_json,
+    transform_to_json,
+)
+from genplan.data.transforms.colors import BoundColorPermutation
+from genplan.data.transforms.grids import permute_cells
+from genplan.data.transforms.symmetry import BoundSymmetry
+from genplan.data.windows import Drawn, Windows
+from genplan.errors import UserError
+from genplan.flow import Rng
+from genplan.types import WindowNeeds
+
+from .worlds import (
+    COLOR_PERMUTATION,
+    COLORS,
+    FLOOR,
+    SYMMETRY,
+    WORDS,
+    get_key,
+    go_to,
+    grid_spec,
+    number_spec,
+    numbers,
+    step,
+    vector_spec,
+)
+
+SPEC = grid_spec(8, 8)
+
+
+@pytest.fixture(scope="module")
+def rooms():
+    return go_to(SPEC, 60, walls=6)
+
+
+@pytest.fixture(scope="module")
+def doors():
+    return get_key(SPEC, 12)
+
+
+def all_windows(spec, episodes, **needs):
+    windows = Windows(spec, episodes, WindowNeeds(6, 3, **needs))
+    return windows, windows.batch(Drawn(windows.starts, windows.scene_of_step[windows.starts]))
+
+
+# --- symmetry --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dataset", ["rooms", "doors"])
+def test_a_turned_demonstration_is_one_in_the_turned_grid(dataset, request):
+    """All eight symmetries, played again: states, grids and what is carried."""
+    tables = SYMMETRY.tables(SPEC)
+    assert len(tables) == 8
+    for episode in request.getfixturevalue(dataset)[:6]:
+        seen = episode.observations
+        for g in range(8):
+            inverse = tables.inverse_cells[g].expand(len(episode) + 1, -1)
+            grids = permute_cells(torch.from_numpy(seen["grid"]), inverse).numpy()
+            states = tables.states[g][torch.from_numpy(seen["state"])].tolist()
+            grid, carrying = grids[0].copy(), seen["carrying"][0].copy()
+            pose = SPEC.geometry.pose(states[0])
+            for number, action in enumerate(tables.actions[g][torch.from_numpy(episode.actions)].tolist()):
+                pose = step(grid, carrying, pose, action)
+                assert SPEC.geometry.state(*pose) == states[number + 1]
+                assert np.array_equal(grid, grids[number + 1])
+                assert np.array_equal(carrying, seen["carrying"][number + 1])
+
+
+def test_symmetries_form_a_group_and_oblong_grids_have_four():
+    tables = SYMMETRY.tables(grid_spec(5, 5))
+    distinct = {tuple(row.tolist()) for row in tables.states}
+    assert len(distinct) == 8
+    for a in range(8):
+        assert torch.equal(tables.cells[a][tables.inverse_cells[a]], torch.arange(25))
+        for b in range(8):
+            assert tuple(tables.states[a][tables.states[b]].tolist()) in distinct
+    assert len(SYMMETRY.tables(grid_spec(4, 6))) == 4
+    assert WORDS[tables.words["mission"][4][WORDS.index("left")]] == "right"
+    assert WORDS[tables.words["mission"][1][WORDS.index("left")]] == "left"
+
+
+def test_batches_are_turned_as_a_whole(doors):
+    windows, plain = all_windows(SPEC, doors, visit_memory=True)
+    tables = SYMMETRY.tables(SPEC)
+    turned = BoundSymmetry(SPEC, tables).apply(plain, torch.full((len(windows),), 5))
+    for name, table in (("states", tables.states), ("goals", tables.cells)):
+        assert torch.equal(turned.tokens[name], table[5][plain.tokens[name]])
+    assert torch.equal(turned.actions, tables.actions[5][plain.actions])
+    assert torch.equal(turned.current["state"], tables.states[5][plain.current["state"]])
+    assert torch.equal(turned.current["carrying"], plain.current["carrying"])
+    assert turned.valid == plain.valid
+    before, after = plain.history, turned.history
+    assert torch.equal(after.steps["state"], tables.states[5][before.steps["state"]])
+    assert torch.equal(after.actions, tables.actions[5][before.actions])
+    assert torch.equal(after.visited_states, tables.states[5][before.visited_states])
+    assert torch.equal(after.action_counts, before.action_counts[:, [1, 0, 2, 3, 4, 5]])  # left and right swap
+    inverse = tables.inverse_cells[5].expand(len(windows), -1)
+    assert torch.equal(turned.scene["grid"], permute_cells(plain.scene["grid"], inverse))
+
+
+def test_every_scene_is_turned_in_its_own_way(rooms):
+    windows = Windows(SPEC, rooms, WindowNeeds(6), transforms=[SYMMETRY])
+    plain, turned = (windows.sample(64, Rng.of(3), 4, augment=augment) for augment in (False, True))
+    chosen = Rng.of(3).fold("symmetry").integers(8, (16,))  # a label that results depend on
+    assert len(set(chosen.tolist())) > 4
+    assert torch.equal(turned.actions, BoundSymmetry(SPEC, SYMMETRY.tables(SPEC)).apply(plain, chosen).actions)
+
+
+@pytest.mark.parametrize(
+    ("spec", "transform", "message"),
+    [
+        (number_spec(), SYMMETRY, "'symmetry' needs observed states that point at a grid, found the fields state"),
+        (vector_spec(), SYMMETRY, "needs observed states that point at a grid"),
+        (SPEC, Symmetry((1, 0)), r"reflected actions \(1, 0\), expected an order of the 6 actions"),
+        (SPEC, Symmetry((1, 0, 2, 3, 4, 5), {"left": "starboard"}), "'starboard' is not in the vocabulary"),
+        (SPEC, ColorPermutation(COLORS[:3], 1, None, (4,)), "exchanges 3 colors in channel 1 of 'grid', which has 6"),
+        (SPEC, ColorPermutation(COLORS, 7, None, (4,)), "channel 7 of 'grid', which has no such thing"),
+        (SPEC, ColorPermutation(COLORS, 1, ("hands", 1), (4,)), "number 1 of 'hands', which has no such thing"),
+        (SPEC, ColorPermutation(COLORS, 1, None, (11,)), r"are \(11,\), expected 0 to 10"),
+        (SPEC, ColorPermutation((*COLORS[:5], "pink"), 1, None, (4,)), "color 'pink' is not in the vocabulary"),
+        (number_spec(), COLOR_PERMUTATION, "'color_permutation' needs observed states"),
+        (number_spec(), MapRandomization(3), "'map_randomization' needs observed states"),
+    ],
+)
+def test_transforms_that_do_not_fit_a_task_are_refused(rooms, spec, transform, message):
+    empty = {name: np.stack([field.sample(np.random.default_rng(0))] * 2) for name, field in spec.fields.items()}
+    actions = np.zeros((1, *spec.actions.shape), spec.actions.dtype)
+    episodes = [replace(numbers([0, 1], [0]), observations=empty, actions=actions)]
+    with pytest.raises(UserError, match=message):
+        Windows(spec, episodes, WindowNeeds(2), transforms=[transform])
+
+
+# --- colors ----------------------------------------------------------------------------------------------------------
+
+
+def test_colors_are_exchanged_everywhere_at_once(rooms):
+    windows = Windows(SPEC, rooms, WindowNeeds(3), transforms=[COLOR_PERMUTATION])
+    plain, painted = (windows.sample(24, Rng.of(2), 2, augment=augment) for augment in (False, True))
+    bound = BoundColorPermutation(SPEC, COLOR_PERMUTATION)
+    order = bound.permutations(12, Rng.of(2).fold("colours"))  # a label that results depend on
+    assert len({tuple(row) for row in order.tolist()}) > 6
+    mission = SPEC.fields["mission"]
+    for number in range(12):
+        words = mission.decode(plain.scene["mission"][number].tolist()).split()
+        renamed = [COLORS[order[number, COLORS.index(word)]] if word in COLORS else word for word in words]
+        assert mission.decode(painted.scene["mission"][number].tolist()).split() == renamed
+        old, new = plain.scene["grid"][number], painted.scene["grid"][number]
+        objects = old[..., 0] >= 4
+        assert torch.equal(new[~objects], old[~objects])  # walls and floors stay
+        assert torch.equal(new[objects][:, 1].long(), order[number][old[objects][:, 1].long()])
+        assert torch.equal(new[..., [0, 2]], old[..., [0, 2]])
+    assert torch.equal(painted.tokens["states"], plain.tokens["states"])
+
+
+def test_what_is_carried_changes_its_color_along_now_and_in_the_past(doors):
+    windows, plain = all_windows(SPEC, doors)
+    order = torch.tensor([3, 4, 5, 0, 1, 2]).repeat(len(windows), 1)
+    painted = BoundColorPermutation(SPEC, COLOR_PERMUTATION).apply(plain, order)
+    assert (plain.current["carrying"][:, 0] == 5).any()
+    for old, new in ((plain.current, painted.current), (plain.history.steps, painted.history.steps)):
+        old, new = old["carrying"], new["carrying"]
+        held = old[..., 0] == 5
+        assert torch.equal(new[..., 0], old[..., 0])
+        assert torch.equal(new[..., 1], torch.where(held, (old[..., 1] + 3) % 6, old[..., 1]))
+
+
+# --- map randomization -----------------------------------------------------------------------------------------------
+
+
+def test_added_objects_stand_off_the_way_and_never_look_like_the_target(rooms):
+    windows = Windows(SPEC, rooms, WindowNeeds(3), transforms=[MapRandomization(8)])
+    plain, full = (windows.sample(64, Rng.of(2), augment=augment) for augment in (False, True))
+    before, after = plain.scene["grid"], full.scene["grid"]
+    assert torch.equal(full.tokens["states"], plain.tokens["states"])
+    assert torch.equal(windows.sample(64, Rng.of(2)).scene["grid"], after)
+    added = (after != before).any(-1)  # [M, W, H]
+    assert (before[added] == torch.tensor([FLOOR, 0, 0])).all()
+    known = torch.isin(after[..., 0], torch.unique(torch.tensor([1, 2, 5, 6, 7])))
+    unseen, added = added & ~known, added & known
+    assert set(after[unseen][:, 0].tolist()) == {0, 3, 4, 8, 9, 10}  # what is in no room
+    assert set(after[added][:, 0].tolist()) == {2, 5, 6, 7}  # walls, keys, balls and boxes
+    assert len(set(added.sum((1, 2)).tolist())) > 8
+    on_the_way = 0
+    steps = windows.sample_starts(64, 1, Rng.of(2))[:, 0]
+    numbers = torch.searchsorted(torch.unique(windows.first), windows.first[steps])
+    for number, episode in enumerate(rooms[k] for k in numbers.tolist()):
+        cells = np.unique(episode.observations["state"] // 4)
+        assert not added[number][cells % 8, cells // 8].any()
+        on_the_way += int(unseen[number][cells % 8, cells // 8].sum())
+        target = after[number][SPEC.geometry.position(episode.subgoals[-1].token)]
+        assert not ((after[number] == target).all(-1) & added[number]).any()
+    assert 0.2 < on_the_way / int(unseen.sum()) < 0.8  # half of them, and passages through walls
+
+
+def test_a_recipe_applies_to_recorded_scenes_first(rooms):
+    """A randomizer looks up cells of the recorded grid: after a turn it would put objects on the way."""
+    orders = ([MapRandomization(8), SYMMETRY, COLOR_PERMUTATION], [SYMMETRY, COLOR_PERMUTATION, MapRandomization(8)])
+    grids = [
+        Windows(SPEC, rooms, WindowNeeds(3), transforms=one).sample(32, Rng.of(0), 4).scene["grid"] for one in orders
+    ]
+    assert torch.equal(*grids)
+
+
+def test_a_spec_without_goals_has_no_objects_to_add(rooms):
+    spec = replace(SPEC, streams={"states": SPEC.streams["states"]})
+    windows = Windows(spec, rooms, WindowNeeds(3), transforms=[MapRandomization(8), SYMMETRY])
+    assert set(windows.sample(32, Rng.of(0)).tokens) == {"states"}
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+RECIPE = (
+    {"name": "stitch", "num_episodes": 5, "conjunction": "and"},
+    {"name": "map_randomization", "max_objects": 10},
+    {"name": "symmetry", "reflected_actions": [1, 0, 2, 3, 4, 5], "reflected_words": {"left": "right"}},
+    {
+        "name": "color_permutation",
+        "words": list(COLORS),
+        "channel": 1,
+        "feature": ["carrying", 1],
+        "types": [4, 5, 6, 7],
+    },
+)
+
+
+def test_recipes_survive_json():
+    transforms = [transform_from_json(one) for one in RECIPE]
+    assert [type(one) for one in transforms] == list(TRANSFORMS.values())
+    assert transforms[3] == COLOR_PERMUTATION
+    again = json.loads(json.dumps([transform_to_json(one) for one in transforms]))
+    assert again == [transform_to_json(one) for one in transforms] == list(RECIPE)
+    assert [transform_from_json(one) for one in again] == transforms
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("symmetry!", "there is no transform 'symmetry!'; known are stitch, map_randomization, symmetry, color"),
+        ({"name": ["x"]}, "there is no transform"),
+        ({"max_objects": 3}, "there is no transform 'None'"),
+        ({"name": "symmetry"}, "'symmetry' cannot be made of {}: .*; its settings are reflected_actions"),
+        ({"name": "symmetry", "reflected_actions": 3}, "cannot be made of"),
+        ({"name": "symmetry", "reflected_actions": ["a"]}, "cannot be made of"),
+        ({"name": "symmetry", "turns": 3}, "unknown setting 'turns'; known are reflected_actions, reflected_words"),
+        ({"name": "map_randomization", "max_objects": 0}, "max_objects is 0, expected a whole number of at least 1"),
+        ({"name": "map_randomization", "max_objects": "ten"}, "max_objects is ten"),
+        ({"name": "stitch", "num_episodes": -1}, "num_episodes is -1"),
+        ({"name": "color_permutation", "words": ["red"], "channel": 1}, "1 words and 0 types, expected at least 2"),
+        ({"name": "color_permutation", "words": COLORS, "channel": 1, "feature": 3}, "cannot be made of"),
+    ],
+)
+def test_bad_recipes_are_refused(data, message):
+    with pytest.raises(UserError, match=message):
+        transform_from_json(data)
+
+
+@dataclass(frozen=True)
+class FirstGoalOnly:
+    """A transform of one's own: an object with `bind`."""
+
+    def bind(self, windows):
+        return lambda batch, drawn, rng: replace(batch, tokens={**batch.tokens, "goals": batch.tokens["goals"] * 0})
+
+
+class Twice:
+    """One that makes episodes."""
+
+    def episodes(self, spec, episodes, rng):
+        return list(episodes)
+
+
+def test_transforms_of_your_own(rooms):
+    recipe = [Twice(), FirstGoalOnly()]
+    episodes = extend_episodes(recipe, SPEC, rooms, np.random.default_rng(0))
+    assert len(episodes) == 2 * len(rooms)
+    windows = Windows(SPEC, episodes, WindowNeeds(3), transforms=recipe)
+    assert (windows.sample(8, Rng.of(0)).tokens["goals"] == 0).all()
+    assert (windows.sample(8, Rng.of(0), augment=False).tokens["goals"] != 0).any()
+    with pytest.raises(UserError, match="a Twice cannot be stored with a run, expected one of Stitch"):
+        transform_to_json(recipe[0])
+
+
+def test_every_shipped_transform_is_named_as_in_the_table():
+    assert all(kind.name == name for name, kind in TRANSFORMS.items())
+    assert Stitch(3) == transform_from_json({"name": "stitch", "num_episodes": 3})

@@ -1,0 +1,94 @@
+"""Animations: the denoising of a plan, and episodes, with and without a grid."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from genplan import planners, policy, tasks
+from genplan.envs.grid import render_grid
+from genplan.errors import UserError
+from genplan.planners.reference import random_policy
+from genplan.render import frames
+from genplan.rollout import play
+
+
+@pytest.fixture(scope="module")
+def maze_policy():
+    return policy.load("pretrained:MazeS4G1")
+
+
+def test_the_denoising_of_a_plan(maze_policy):
+    task = maze_policy.task
+    env = task.make_env()
+    observation = task.observe(env, env.reset(seed=2000)[0])
+    maze_policy.reset()
+    trace = maze_policy.plan(observation, iterations=4).trace
+    frame = frames.render_frame(task, env, observation)
+    assert frame.size == (10 * frames.TILE, 10 * frames.TILE)
+    pictures = frames.plan_frames(task.spec, frame, observation, trace, caption="a plan")
+    assert len(pictures) == 5
+    assert pictures[0].size == (frame.width, frame.height + frames.CAPTION_HEIGHT)
+    assert np.array(pictures[0]).tobytes() != np.array(pictures[-1]).tobytes()
+
+
+def test_an_episode_is_that_of_an_evaluation(maze_policy, tmp_path):
+    planner, task = maze_policy.planner, maze_policy.task
+    (rollout,) = play(planner, task, [2000])
+    pictures, outcome = frames.episode_frames(planner, task, 2000)
+    assert len(pictures) == rollout.num_steps + 1
+    assert outcome == f"solved in {rollout.num_steps} steps"
+    first, outcome = frames.episode_frames(planner, task, 2000, action_steps=2, limit=3)
+    assert len(first) == 4
+    assert outcome == "its first 3 steps"
+    frames.write_gif(tmp_path / "x.gif", first)
+    assert Image.open(tmp_path / "x.gif").n_frames == 4
+    assert Image.open(io.BytesIO(frames.gif(first))).n_frames == 4
+
+
+def test_paths_and_goals_are_drawn(maze_policy):
+    spec = maze_policy.task.spec
+    env = maze_policy.task.make_env()
+    raw, _ = env.reset(seed=2000)
+    blank = frames.draw_grid(raw["image"], raw["pose"])
+    assert (np.array(blank) == render_grid(raw["image"], raw["pose"], frames.TILE)).all()
+    geometry = spec.geometry
+    states = [geometry.state(1, 1, 0), geometry.state(2, 1, 0), geometry.state(2, 2, 1)]
+    drawn = np.array(frames.draw_path(blank, spec, states, [geometry.cell(3, 3)]))
+    changed = (drawn != np.array(blank)).any(-1)
+    tile = frames.TILE
+    assert changed[tile : 2 * tile, 2 * tile : 3 * tile].any()
+    assert changed[3 * tile : 4 * tile, 3 * tile : 4 * tile].any()
+    assert not changed[5 * tile :].any()
+    assert (np.array(frames.draw_path(blank, spec, [])) == np.array(blank)).all()
+
+
+def test_tasks_without_a_grid_are_drawn_by_their_environment():
+    task = tasks.task_from_gym("FrozenLake-v1", render_mode="rgb_array", is_slippery=False)
+    planner = random_policy("uniform", task.spec.actions, None)
+    pictures, outcome = frames.episode_frames(planner, task, 1, limit=2)
+    assert len(pictures) == 3
+    assert pictures[0].height > frames.CAPTION_HEIGHT
+    assert "steps" in outcome or outcome == "not solved"
+    blind = tasks.task_from_gym("FrozenLake-v1")
+    with pytest.raises(UserError, match="render_mode of its environment is None, expected rgb_array"):
+        frames.episode_frames(planner, blind, 1)
+
+
+def test_continuous_actions_and_returns():
+    task = replace(tasks.task_from_gym("Pendulum-v1", render_mode="rgb_array"), max_steps=3)
+    planner = planners.build("GenPlan-M", task.spec, planners.default_settings("GenPlan-M")).eval()
+    planner.codec.fit(torch.linspace(-2, 2, 50)[:, None])
+    pictures, outcome = frames.episode_frames(planner, task, 1, action_steps=2)
+    assert len(pictures) == 4
+    assert outcome.startswith("return -")
+    own = policy.Policy(planner, task, {"method": "GenPlan-M"})
+    env = task.make_env()
+    observation = task.observe(env, env.reset(seed=0)[0])
+    trace = own.plan(observation, iterations=3).trace
+    frame = frames.render_frame(task, env, observation)
+    codes = frames.plan_frames(task.spec, frame, observation, trace, mask=planner.codec.stream.size)
+    assert len(codes) == 4

@@ -1,0 +1,77 @@
+"""Text for terminals: grids with plans over them, and the denoising as a table."""
+
+import numpy as np
+import pytest
+import torch
+
+from genplan import policy, tasks
+from genplan.errors import UserError
+from genplan.flow import Trace
+from genplan.render import terminal
+from genplan.spec import Actions, Field, PlanSpec, Stream
+
+
+def plain(lines):
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def test_a_grid_with_a_plan():
+    task = tasks.get("MazeS4G1")
+    env = task.make_env()
+    observation = task.observe(env, env.reset(seed=2000)[0])
+    geometry = task.spec.geometry
+    free = [(x, y) for y in range(10) for x in range(10) if tuple(observation["grid"][x, y]) == (1, 0, 0)]
+    x, y, _ = geometry.pose(int(observation["state"]))
+    step, goal = [cell for cell in free if cell != (x, y)][:2]
+    lines = terminal.grid_lines(
+        task.spec,
+        observation,
+        [int(observation["state"]), geometry.state(*step, 2)],
+        np.array([[geometry.cell(*goal)]]),
+    )
+    text = plain(lines)
+    assert len(text) == 10
+    assert all(len(line) == 20 for line in text)
+    assert text[y][2 * x] in terminal.AGENTS
+    assert text[step[1]][2 * step[0]] == "←"
+    assert text[goal[1]][2 * goal[0]] == "★"
+    assert text[0] == "█" * 20
+    assert sum(line.count("★") for line in text) == 1
+
+
+def test_other_grids_show_their_symbols():
+    spec = PlanSpec(
+        {"state": Field("category", sizes=(24,)), "grid": Field("grid", (3, 2), (5,))},
+        Actions(2),
+        {"states": Stream(24, observed="state", points_at="grid", directions=4)},
+    )
+    observation = {"state": 0, "grid": np.arange(6, dtype=np.uint8).reshape(3, 2, 1) % 5}
+    assert plain(terminal.grid_lines(spec, observation, [0, 5])) == ["▶ ↓ 4 ", "1 3 0 "]
+    with pytest.raises(UserError, match="no grid to draw"):
+        terminal.grid_lines(PlanSpec({"state": Field("category", sizes=(4,))}, Actions(2)), {"state": 0})
+
+
+def test_the_denoising_table():
+    loaded = policy.load("pretrained:MazeS4G1")
+    env = loaded.task.make_env()
+    trace = loaded.plan(env.reset(seed=2000)[0], iterations=3).trace
+    table = terminal.denoising_table(loaded.task.spec, trace, mask=6)
+    horizon = loaded.planner.config.horizon
+    assert table.title == "actions"
+    assert table.columns == ["t", *(f"k{step + 1}" for step in range(horizon))]
+    assert [row[0][0] for row in table.rows] == ["0.00", "0.33", "0.67", "1.00"]
+    assert all(cell == ("·", "red") for cell in table.rows[0][1:])
+    assert {text for text, _ in table.rows[-1][1:]} <= set("lrfpdt")
+    states = terminal.denoising_table(loaded.task.spec, trace, stream="states")
+    assert len(states.rows) == 4
+    goals = terminal.denoising_table(loaded.task.spec, trace, stream="goals")
+    assert len(goals.rows[0]) == horizon + 1
+
+
+def test_actions_with_equal_initials_keep_their_names():
+    spec = PlanSpec({"state": Field("category", sizes=(4,))}, Actions(2, names=("up", "under")))
+    tokens = torch.tensor([[[2, 2]], [[0, 1]]])  # [K + 1, rows, H]
+    part = {"actions": tokens[:1]}
+    trace = Trace(torch.tensor([0.0, 1.0]), {"actions": tokens}, part, part, torch.zeros(1, 1))
+    rows = terminal.denoising_table(spec, trace, mask=2).rows
+    assert rows[1][1:] == [("up", "bold green"), ("under", "bold green")]
