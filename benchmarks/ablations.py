@@ -1,11 +1,11 @@
-"""Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do codes
-of places and haste help, how are the methods of the benchmark best trained, what do clutter and stitching do?
+"""Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do position
+embeddings and goal proximity help, how are the methods of the benchmark best trained, what do data transforms do?
 
 python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch|last-step ...] [--steps 2000] [--rows ROW ...]
     [--only …]
 
-Judged on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run again,
-and a stopped training goes on where it was (runs/ablations).
+Evaluated on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run
+again, and a stopped training continues where it was (runs/ablations). Names of variants are those of the file's lines.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from genplan.tasks.table import ROWS, VALIDATION_SEEDS
-
-from genplan import runs, tasks
-from genplan.config import TrainConfig, settings
+from genplan import checkpoint, runs, tasks
+from genplan.config import override
 from genplan.evaluate import evaluate
+from genplan.presets import TrainConfig, default_config, default_transforms
+from genplan.tasks.paper import ROWS
+from genplan.types import VALIDATION_SEEDS
 
 RESULTS = Path(__file__).parent.parent / "results" / "ablations.jsonl"
 SEEDS = VALIDATION_SEEDS[:250]
-# As GenPlan and LEAP were when most of these were run: no look back beside the trail, and all steps counting alike.
-THEN: dict[str, Any] = {"context": 0, "nearness": 0.0}
+# As GenPlan and LEAP were when most of these were run: no past step shown, and all steps counting alike.
+THEN: dict[str, Any] = {"context_length": 1, "horizon_discount": 0.0}
 MEMORY: dict[str, dict[str, Any]] = {
-    "trail": {**THEN, "trail": True, "positions": True},
-    "last 10 steps": {**THEN, "trail": False, "context": 10, "positions": True},
-    "none": {**THEN, "trail": False, "positions": True},
+    "trail": {**THEN, "visit_memory": True, "position_embedding": True},
+    "last 10 steps": {**THEN, "visit_memory": False, "context_length": 11, "position_embedding": True},
+    "none": {**THEN, "visit_memory": False, "position_embedding": True},
 }
 SUBGOALS: dict[str, dict[str, Any]] = {
-    " ".join(kinds): {**THEN, "goal_kinds": kinds, "positions": True}
-    for kinds in (
+    " ".join(types): {**THEN, "subgoal_types": types, "position_embedding": True}
+    for types in (
         ("target",),
         ("key", "target"),
         ("key", "door", "target"),
@@ -43,10 +44,10 @@ SUBGOALS: dict[str, dict[str, Any]] = {
 # Three trainings per method, and for the one that is left as it is, two more temperatures; then one of its own, which
 # became the setting of the method.
 BEFORE: dict[str, dict[str, Any]] = {
-    "GenPlan-M": {**THEN, "noise_share": 0.125},
-    "BC": {"context": 8},
-    "DT": {"context": 8},
-    "LEAP": {**THEN, "noise_share": 0.125},
+    "GenPlan-M": {**THEN, "full_noise_prob": 0.125},
+    "BC": {"context_length": 9},
+    "DT": {"context_length": 9},
+    "LEAP": {**THEN, "full_noise_prob": 0.125},
 }
 TRIALS: dict[str, dict[str, Any]] = {
     "as it is": {},
@@ -56,14 +57,14 @@ TRIALS: dict[str, dict[str, Any]] = {
     "dropout 0.1": {"dropout": 0.1},
 }
 OWN_TRIALS: dict[str, dict[str, Any]] = {
-    "BC, last step only": {"context": 1},
-    "DT, last step only": {"context": 1},
-    "GenPlan-M, half of the windows as noise": {**THEN, "noise_share": 0.5},
-    "LEAP, half of the windows wholly masked": {**THEN, "noise_share": 0.5},
+    "BC, last step only": {"context_length": 2},
+    "DT, last step only": {"context_length": 2},
+    "GenPlan-M, half of the windows as noise": {**THEN, "full_noise_prob": 0.5},
+    "LEAP, half of the windows wholly masked": {**THEN, "full_noise_prob": 0.5},
     "GenPlan-M, and near steps counting more, the last step read": {},
-    "LEAP, and near steps counting more, the last step read": {"context": 1},
-    "LEAP, and near steps counting more, alone": {"context": 0},
-    "LEAP, one action masked where not all are": {"context": 1, "single_share": 1.0},
+    "LEAP, and near steps counting more, the last step read": {"context_length": 2},
+    "LEAP, and near steps counting more, alone": {"context_length": 1},
+    "LEAP, one action masked where not all are": {"context_length": 2, "single_mask_prob": 1.0},
 }
 TUNING: dict[str, dict[str, Any]] = {
     f"{method}, {name}": {"method": method, **before, **options}
@@ -71,31 +72,29 @@ TUNING: dict[str, dict[str, Any]] = {
     for name, options in TRIALS.items()
 } | {name: {"method": name.partition(",")[0], **options} for name, options in OWN_TRIALS.items()}
 LEARNING: dict[str, dict[str, Any]] = {
-    "positions, haste 0.7": {**THEN, "positions": True, "haste": 0.7},
-    "positions, haste 0": {**THEN, "positions": True, "haste": 0.0},
-    "haste 0.7": {**THEN, "haste": 0.7},
-    "neither": {**THEN, "haste": 0.0},
+    "positions, haste 0.7": {**THEN, "position_embedding": True, "goal_proximity_exponent": 0.7},
+    "positions, haste 0": {**THEN, "position_embedding": True, "goal_proximity_exponent": 0.0},
+    "haste 0.7": {**THEN, "goal_proximity_exponent": 0.7},
+    "neither": {**THEN, "goal_proximity_exponent": 0.0},
 }
 STITCH: dict[str, dict[str, Any]] = {
     f"{method}, clutter {most}, stitch {stitch}{f', curiosity {curiosity}' if curiosity else ''}": {
         "method": method,
-        "clutter": most,
-        "stitch": stitch,
-        "join": "and" if stitch else "",
-        "curiosity": curiosity,
+        "transforms": {"map_randomization": bool(most), "stitch": bool(stitch)},
+        "exploration": curiosity,
     }
     for method in ("GenPlan-M", "BC")
     for most, stitch in ((10, 4000), (10, 0), (0, 4000))
     for curiosity in (0.5, 0)
 }
-# Whether the last step is read in the training world of the adaptive rows, where LEAP is better off without it.
+# Whether the last step is shown in the training task of the adaptive rows, where LEAP is better off without it.
 LAST_STEP: dict[str, dict[str, Any]] = {
-    f"{method}, {name}, curiosity 0.5": {"method": method, "context": context, "curiosity": 0.5}
+    f"{method}, {name}, curiosity 0.5": {"method": method, "context_length": context + 1, "exploration": 0.5}
     for method in ("BC", "DT")
     for name, context in (("the last step read", 1), ("the last step not read", 0))
 }
-USED = ("temperature", "curiosity")  # not a matter of learning
-ADAPTIVE = tuple(row.name for row in ROWS.values() if row.family == "AP")
+OPTIONS = {"temperature": "temperature", "exploration": "curiosity"}  # of planning; what names of variants call them
+ADAPTIVE = tuple(row.name for row in ROWS.values() if row.split == "AP")
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
     "subgoals": (("KeyCorridorS3R3", "BlockUnlock"), SUBGOALS),
@@ -106,33 +105,37 @@ STUDIES = {
 }
 
 
-def measure(study: str, row: str, variant: str, options: dict[str, Any], steps: int) -> dict[str, Any]:
-    world = ROWS[row].trained_on
-    planner, training = settings(world, method=options.pop("method", "GenPlan-M"))
-    used = {name: options.pop(name) for name in USED if name in options}
+def measure(study: str, row: str, variant: str, settings: dict[str, Any], steps: int) -> dict[str, Any]:
+    train_task, method = ROWS[row].train_task, settings.pop("method", "GenPlan-M")
+    switched = {name: on for name, on in settings.pop("transforms", {}).items() if not on}
+    transforms = [one for one in default_transforms(train_task) if one["name"] not in switched]
+    options = {name: settings.pop(name) for name in OPTIONS if name in settings}
+    planner, training = default_config(train_task, method)
     known = {field.name for field in dataclasses.fields(TrainConfig)}
-    planner = dataclasses.replace(planner, **{name: value for name, value in options.items() if name not in known})
-    training = dataclasses.replace(
-        training, steps=steps, **{name: value for name, value in options.items() if name in known}
-    )
-    learnt = min((variant.partition(f", {name}")[0] for name in USED), key=len).replace(" ", "_")
-    folder = Path("runs/ablations") / f"{study}-{world}-{learnt}-{steps}"
-    run = runs.resume(folder) if (folder / "config.json").exists() else runs.begin(folder, world, planner, training)
-    run.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
-    trained, config = runs.load(folder)
-    task = tasks.get(ROWS[row].world)
-    player = trained.with_options(**used).on(task.spec)
-    found = evaluate(player, task, SEEDS, walk=None, execute=planner.execute).planner
+    of_training = {name: value for name, value in settings.items() if name in known}
+    planner = override(planner, **{name: value for name, value in settings.items() if name not in of_training})
+    training = override(training, steps=steps, **of_training)
+    trained = min((variant.partition(f", {name}")[0] for name in OPTIONS.values()), key=len).replace(" ", "_")
+    folder = Path("runs/ablations") / f"{study}-{train_task}-{trained}-{steps}"
+    if (folder / "config.json").exists():
+        trainer = runs.resume_run(folder)
+    else:
+        trainer = runs.create_run(folder, train_task, method, planner, training, transforms=transforms)
+    trainer.fit(lambda now: print(f"{row}, {variant}: step {now.step} of {now.steps}", end="\r", flush=True))
+    model, config = checkpoint.load_planner(folder)
+    task = tasks.get(ROWS[row].task)
+    found = evaluate(model.with_options(**options).for_spec(task.spec), task, SEEDS, baseline=None).planner
+    success = found.metrics["success"]
+    assert success is not None
     return {
         "study": study,
         "row": row,
         "variant": variant,
         "steps": steps,
-        "success": found.success,
-        "success_interval": found.success_interval,
-        "spl": found.spl,
-        "stall": found.stall,
-        "cpu_minutes": round(run.seconds / 60, 1),
+        "success": success.value,
+        "success_interval": [success.low, success.high],
+        **{name: found.value(name) for name in ("spl", "spl_shortest", "stalling")},
+        "cpu_minutes": round(trainer.cpu_seconds / 60, 1),
         "seeds": [SEEDS[0], SEEDS[-1]],
         "commit": config["commit"],
     }

@@ -1,4 +1,4 @@
-"""Beside every planner that is shipped: the same one untrained.
+"""Beside every planner that comes with genplan: the same one untrained.
 
 python benchmarks/controls.py [PLANNER ...]
 
@@ -14,55 +14,48 @@ import time
 from pathlib import Path
 from typing import Any
 
-from genplan.planners.names import resolve
-from genplan.tasks.table import ROWS, TEST_SEEDS
-
-from genplan import runs, tasks
+from genplan import checkpoint, runs, tasks
 from genplan.evaluate import evaluate
-from genplan.export import shipped
+from genplan.names import load_planner
+from genplan.tasks.paper import ROWS
+from genplan.types import TEST_SEEDS
 
 RESULTS = Path(__file__).parent.parent / "results" / "controls.jsonl"
 
 
-def measure(name: str, row: str) -> dict[str, Any]:
-    planner = runs.untrained(runs.load(runs.locate(f"pretrained:{name}"))[1]).eval()
-    task = tasks.get(ROWS[row].world)
-    walk = resolve("walk:demos", task, ROWS[row].trained_on)
-    began = time.time()
-    found = evaluate(planner.on(task.spec), task, TEST_SEEDS, walk=walk, execute=planner.config.execute)
-    assert found.walk is not None
+def measure(folder: Path, row: str) -> dict[str, Any]:
+    planner = checkpoint.untrained(checkpoint.read_config(folder)).eval()
+    task = tasks.get(ROWS[row].task)
+    random = load_planner("random:demos", task, ROWS[row].train_task)
+    start_time = time.time()
+    found = evaluate(planner.for_spec(task.spec), task, TEST_SEEDS, baseline=random)
+    assert found.random is not None
+    metrics = {name: None if one is None else one.value for name, one in found.planner.metrics.items()}
     return {
-        "success": found.planner.success,
-        "success_interval": found.planner.success_interval,
-        "spl": found.planner.spl,
-        "stall": found.planner.stall,
-        "mean_steps": found.planner.mean_steps,
+        **metrics,
         "seconds": round(found.planner.seconds, 1),
-        "walk": found.walk.success,
+        "random": found.random.value("success"),
         "commit": runs.commit(),
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(start_time)),
     }
 
 
 def main() -> None:
-    for name, folder in shipped().items():
+    for name, folder in checkpoint.pretrained().items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         card = json.loads((folder / "card.json").read_text())
-        for row in tasks.worlds_of(card["task"]):
+        for row in tasks.task_names(card["task"]):
             if row not in ROWS:
                 continue
             key = {"planner": name, "weights": card["weights"], "row": row, "untrained": True}
             lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
             line = next((line for line in lines if key.items() <= line.items()), None)
             if line is None:
-                line = {**key, **measure(name, row)}
+                line = {**key, **measure(folder, row)}
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(line) + "\n")
-            print(
-                f"{name} untrained on {row}: {line['success']:.1%}, walk {line['walk']:.1%}, {line['seconds']} s",
-                flush=True,
-            )
+            print(f"{name} untrained on {row}: {line['success']:.1%}, {line['seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Blind walks and the bot on the test seeds of every row, beside the table's figures.
+"""Random policies and the expert on the test seeds of every row, beside the table's figures.
 
 python benchmarks/references.py [--episodes 250] [--json FILE]
 """
@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 
 import torch
-from genplan.planners.names import resolve
-from genplan.tasks.table import ROWS, TEST_SEEDS, WALKS, WORLDS
 
 from genplan import tasks
-from genplan.evaluate import rollout
+from genplan.envs import ENVS
+from genplan.names import load_planner
+from genplan.rollout import play
+from genplan.tasks.paper import RANDOM_POLICIES, ROWS
+from genplan.types import TEST_SEEDS
 
 
 def main() -> None:
@@ -26,23 +28,24 @@ def main() -> None:
     torch.set_num_threads(1)
     seeds = TEST_SEEDS[: arguments.episodes]
     found: dict[str, dict[str, float]] = {}
-    for name in WORLDS:
-        began = time.time()
-        results = rollout(resolve("bot", tasks.get(name)), tasks.get(name), seeds)
-        success = sum(result.success for result in results) / len(results)
-        steps = sum(result.steps for result in results) / len(results)
-        found[f"bot {name}"] = {"success": success, "steps": steps}
-        print(f"{name:16} bot {success:7.1%}   {steps:5.1f} steps   ({time.time() - began:.0f} s)", flush=True)
+    for name in ENVS:
+        start_time = time.time()
+        rollouts = play(load_planner("expert", tasks.get(name)), tasks.get(name), seeds)
+        success = sum(one.success for one in rollouts) / len(rollouts)
+        steps = sum(one.num_steps for one in rollouts) / len(rollouts)
+        found[f"expert {name}"] = {"success": success, "steps": steps}
+        print(f"{name:16} expert {success:7.1%}   {steps:5.1f} steps   ({time.time() - start_time:.0f} s)", flush=True)
     gaps = []
     for row in ROWS.values():
-        task = tasks.get(row.world)
+        task = tasks.get(row.task)
         cells = {}
-        for kind in WALKS:
-            results = rollout(resolve(f"walk:{kind}", task, row.trained_on), task, seeds)
-            cells[kind] = 100 * sum(result.success for result in results) / len(results)
-            gaps.append(cells[kind] - row.walks[kind])
-        found[f"walk {row.name}"] = cells
-        print(f"{row.name:16}", *(f"{kind} {cells[kind]:5.1f} (table {row.walks[kind]})" for kind in WALKS), flush=True)
+        for policy in RANDOM_POLICIES:
+            rollouts = play(load_planner(f"random:{policy}", task, row.train_task), task, seeds)
+            cells[policy] = 100 * sum(one.success for one in rollouts) / len(rollouts)
+            gaps.append(cells[policy] - row.random[policy])
+        found[f"random {row.name}"] = cells
+        shown = (f"{policy} {cells[policy]:5.1f} (table {row.random[policy]})" for policy in RANDOM_POLICIES)
+        print(f"{row.name:16}", *shown, flush=True)
     mean = sum(gaps) / len(gaps)
     print(f"largest gap {max(abs(gap) for gap in gaps):.1f} points (limit 13), mean {mean:+.2f} (limit 2.5)")
     if arguments.json:

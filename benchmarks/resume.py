@@ -15,37 +15,38 @@ import time
 from pathlib import Path
 
 import torch
-from genplan.data.demos import Recipe, collect
 
 from genplan import checkpoint, runs
-from genplan.config import GenPlanConfig, TrainConfig
+from genplan.collect import CollectConfig, collect
+from genplan.config import override
+from genplan.presets import TrainConfig, default_config
 
-CODE = "import sys; from pathlib import Path; from genplan import runs; runs.resume(Path(sys.argv[1])).fit()"
+CODE = "import sys; from pathlib import Path; from genplan import runs; runs.resume_run(Path(sys.argv[1])).fit()"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     kills = parser.parse_args().kills
-    planner = GenPlanConfig(width=32, layers=1, passes=2, dropout=0.1)
+    planner = override(default_config()[0], hidden_size=32, num_layers=1, encoder_iterations=2, dropout=0.1)
     training = TrainConfig(
-        steps=60 * kills, batch=32, per_map=4, threads=1, log_every=5, validate_every=40, save_every=7
+        steps=60 * kills, batch_size=32, windows_per_scene=4, log_every=5, validate_every=40, save_every=7
     )
-    data = collect(Recipe("LocS10N1", 40), workers=1).name
-    chance = random.Random(1)
+    data = collect(CollectConfig("LocS10N1", 40), workers=1).name
+    rng = random.Random(1)
     with tempfile.TemporaryDirectory() as scratch:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
-        runs.begin(whole, "LocS10N1", planner, training, data).fit()
-        runs.begin(broken, "LocS10N1", planner, training, data)
+        runs.create_run(whole, "LocS10N1", "GenPlan-M", planner, training, data).fit()
+        runs.create_run(broken, "LocS10N1", "GenPlan-M", planner, training, data)
         for number in range(kills):
             process = subprocess.Popen([sys.executable, "-c", CODE, str(broken)])
-            time.sleep(chance.uniform(2.0, 7.0))  # from before the first step to far into the run
+            time.sleep(rng.uniform(2.0, 7.0))  # from before the first step to far into the run
             process.send_signal(signal.SIGKILL)
             process.wait()
-            there = (broken / "last.safetensors").exists()
-            step = checkpoint.load_tensors(broken / "last.safetensors")[1]["step"] if there else 0
+            saved = broken / "last.safetensors"
+            step = checkpoint.load_tensors(saved)[1]["step"] if saved.exists() else 0
             print(f"killed {number + 1} times; the checkpoint is at step {step}", flush=True)
-        runs.resume(broken).fit()
+        runs.resume_run(broken).fit()
         ends = [checkpoint.load_tensors(folder / "last.safetensors")[0] for folder in (whole, broken)]
     equal = all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     print("the final weights are", "the same, bit for bit" if equal else "DIFFERENT")

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from genplan.data.demos import Recipe, collect
-from genplan.tasks.table import WORLDS
 from minigrid.envs.babyai.goto import GoTo
 from minigrid.wrappers import FullyObsWrapper
 
+from genplan.collect import CollectConfig, collect
 from genplan.data.windows import Windows
+from genplan.envs import ENVS, make_env
 from genplan.flow import Rng
-from genplan.tasks import make_world
+from genplan.types import WindowNeeds
 
 
 def steps_per_second(env: Any, steps: int) -> float:
@@ -32,17 +32,17 @@ def steps_per_second(env: Any, steps: int) -> float:
     for seed in range(20):
         with contextlib.redirect_stdout(io.StringIO()):
             env.reset(seed=seed)
-        began = time.process_time()
+        start_time = time.process_time()
         for action in actions[seed::20]:
             env.step(action)
-        spent += time.process_time() - began
+        spent += time.process_time() - start_time
     return steps / spent
 
 
 def environments() -> None:
     for name, bar in (("MazeS4G1", 3.0), ("MazeS7G1", 1.6)):
-        world = WORLDS[name]
-        ours, stock = make_world(name), FullyObsWrapper(GoTo(max_steps=world.max_steps, **world.arguments))
+        entry = ENVS[name]
+        ours, stock = make_env(name), FullyObsWrapper(GoTo(max_steps=entry.max_steps, **entry.arguments))
         rates = [(steps_per_second(ours, 8000), steps_per_second(stock, 4000)) for _ in range(3)]
         ratio = float(np.median([a / b for a, b in rates]))
         mine, theirs = np.median(rates, axis=0)
@@ -51,15 +51,15 @@ def environments() -> None:
 
 def batches() -> None:
     for name, horizon, bar in (("MazeS4G1", 10, 2.0), ("MazeS7G1", 20, 4.0)):
-        data = collect(Recipe(name, 200), workers=1)
-        windows = Windows(data.spec, data.episodes, horizon, context=1)
-        for per_map in (1, 4):
-            windows.draw(64, Rng.of(0), per_map)
-            began = time.process_time()
+        data = collect(CollectConfig(name, 200), workers=1)
+        windows = Windows(data.spec, data.episodes, WindowNeeds(horizon, 2))
+        for per_scene in (1, 4):
+            windows.sample(64, Rng.of(0), per_scene)
+            start_time = time.process_time()
             for step in range(200):
-                windows.draw(64, Rng.of(step), per_map)
-            cost = (time.process_time() - began) / 200 * 1000
-            print(f"{name}: a batch of 64 windows, {per_map} per map: {cost:.2f} ms (bar {bar})", flush=True)
+                windows.sample(64, Rng.of(step), per_scene)
+            cost = (time.process_time() - start_time) / 200 * 1000
+            print(f"{name}: a batch of 64 windows, {per_scene} per scene: {cost:.2f} ms (bar {bar})", flush=True)
 
 
 def collection(number: int) -> None:
@@ -67,9 +67,9 @@ def collection(number: int) -> None:
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as root:
             os.environ["MINARI_DATASETS_PATH"] = root
-            began = time.time()
-            collect(Recipe("MazeS4G1", number), workers)
-            seconds[workers] = time.time() - began
+            start_time = time.time()
+            collect(CollectConfig("MazeS4G1", number), workers)
+            seconds[workers] = time.time() - start_time
     took = f"{seconds[1]:.0f} s with one worker, {seconds[2]:.0f} s with two"
     print(f"{number} demonstrations: {took}: {seconds[1] / seconds[2]:.2f} × (bar 1.6)")
 

@@ -10,9 +10,10 @@ import gymnasium
 import minigrid  # noqa: F401  (registers its environments)
 import numpy as np
 
+from genplan.envs.babyai import babyai_spec
 from genplan.errors import ExpertFailure
 from genplan.tasks.experts import ExpertPlanner
-from genplan.tasks.grid import SYMMETRY, SubgoalLabeller, babyai_spec
+from genplan.tasks.grid import SYMMETRY, SubgoalLabeller
 from genplan.types import Task
 
 SIZE, STEPS = 8, ((1, 0), (0, 1), (-1, 0), (0, -1))

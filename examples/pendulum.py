@@ -9,7 +9,7 @@ from genplan.tasks import task_from_gym
 from genplan.tasks.experts import ExpertPlanner
 
 MAX_TORQUE = 2.0
-NEAR_TOP = 0.5  # radians from upright at which balancing takes over
+NEAR_TOP = 0.6  # radians from upright at which balancing takes over
 UPRIGHT_ENERGY = 15.0  # 3 g / (2 l): energy per moment of inertia of a pendulum at rest upright
 
 
@@ -21,9 +21,9 @@ def make_policy(env):
         angle = (angle + np.pi) % (2 * np.pi) - np.pi
         energy = speed**2 / 2 + UPRIGHT_ENERGY * np.cos(angle)
         if abs(angle) < NEAR_TOP:
-            torque = -20.0 * angle - 4.0 * speed
+            torque = -8.0 * angle - 2.0 * speed
         else:
-            torque = (UPRIGHT_ENERGY - energy) * (speed if speed else 1.0)
+            torque = 0.2 * (UPRIGHT_ENERGY - energy) * (speed if speed else 1.0)
         return np.array([np.clip(torque, -MAX_TORQUE, MAX_TORQUE)], np.float32)
 
     return act

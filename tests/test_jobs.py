@@ -65,7 +65,7 @@ def final(events):
 
 
 def test_results_do_not_depend_on_workers():
-    jobs = [Job(f"square {number}", "tests.test_jobs:square", (number,)) for number in range(12)]
+    jobs = [Job(f"square {number}", square, (number,)) for number in range(12)]
     expected = {job.key: number * number for number, job in enumerate(jobs)}
     for workers in (1, 2, 3):
         events = list(LocalExecutor(workers).run(jobs))
@@ -79,7 +79,7 @@ def test_results_do_not_depend_on_workers():
 
 
 def test_progress_comes_before_the_end():
-    events = list(LocalExecutor(1, inline=False).run([Job("a", square, (3,)), Job("b", square, (4,))]))
+    events = list(LocalExecutor(1, lambda job, fraction: False).run([Job("a", square, (3,)), Job("b", square, (4,))]))
     assert [(event.job.key, event.type, event.fraction) for event in events] == [
         ("a", "progress", 0.5), ("a", "done", 1.0), ("b", "progress", 0.5), ("b", "done", 1.0),
     ]  # fmt: skip
@@ -175,8 +175,9 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from genplan.jobs import Job, LocalExecutor\n"
+        "from tests.test_jobs import write_pid\n"
         "if __name__ == '__main__':\n"
-        f"    jobs = [Job(str(n), 'tests.test_jobs:write_pid', (f'{tmp_path}/{{n}}.pid',)) for n in range(2)]\n"
+        f"    jobs = [Job(str(n), write_pid, (f'{tmp_path}/{{n}}.pid',)) for n in range(2)]\n"
         "    list(LocalExecutor(2).run(jobs))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -200,8 +201,9 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
     """Workers import the script that started them; without a guard each would begin all jobs again."""
     script = tmp_path / "script.py"
     script.write_text(
+        "import time\n"
         "from genplan.jobs import Job, LocalExecutor\n"
-        "print([event.reason for event in LocalExecutor(2).run([Job('a', 'time:sleep', (1,))])])\n"
+        "print([event.reason for event in LocalExecutor(2).run([Job('a', time.sleep, (1,))])])\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert "its process ended with code 1 before it could begin" in done.stdout

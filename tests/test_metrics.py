@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from genplan import tasks
+from genplan.envs.babyai import babyai_spec
 from genplan.errors import UserError
 from genplan.metrics import METRICS, resolve, summarize, wilson
 from genplan.spec import Actions, Field, PlanSpec, Stream
-from genplan.tasks.grid import babyai_spec
 from genplan.types import Metric, Rollout, Task
 
 

@@ -1,4 +1,4 @@
-"""The package as a stranger meets it: set-up, import, wheel, command line."""
+"""The package as a new user meets it: set-up, wheel, command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ["minigrid", "gymnasium", "mujoco", "matplotlib", "minari", "lightning_fabric", "tyro", "rich"]
 
 
 def bootstrap():
@@ -27,18 +26,7 @@ def run(*command, **options):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, **options)
 
 
-def test_import_is_light():
-    """Under 0.3 s beyond torch, in a fresh process, best of three; and nothing heavy comes along."""
-    code = (
-        "import sys, time, torch; a = time.process_time(); import genplan, genplan.flow; "
-        f"print(time.process_time() - a, *[m for m in {HEAVY} if m in sys.modules])"
-    )
-    answers = [run(sys.executable, "-c", code, check=True).stdout.split() for _ in range(3)]
-    assert min(float(answer[0]) for answer in answers) < 0.3
-    assert answers[0][1:] == []
-
-
-def test_an_old_python_is_told_in_one_line():
+def test_an_old_python_is_reported_in_one_line():
     with pytest.raises(SystemExit) as stopped:
         bootstrap().check_python((3, 9, 2), "/usr/bin/python3")
     message = str(stopped.value)
@@ -47,7 +35,7 @@ def test_an_old_python_is_told_in_one_line():
     bootstrap().check_python((3, 11, 0), "python3")
 
 
-def test_a_missing_network_is_told_in_one_line(tmp_path):
+def test_a_missing_network_is_reported_in_one_line(tmp_path):
     """A copy of the project, a package index nobody listens on: one line, and no stamp that claims success."""
     for name in ("tools", "pyproject.toml", "constraints.txt"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -75,13 +63,13 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path):
     code = "import genplan, pathlib; p = pathlib.Path(genplan.__file__).parent; print((p / 'py.typed').exists())"
     assert run(python, "-c", code, cwd=tmp_path, check=True).stdout.strip() == "True"
     assert run(python.parent / "genplan", "--version", cwd=tmp_path, check=True).stdout.startswith("genplan 0.")
-    answer = run(python.parent / "genplan", "toy", cwd=tmp_path)
+    answer = run(python.parent / "genplan", "plan", "pretrained:MazeS4G1", "--seed", "2000", cwd=tmp_path)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.count("learnt") >= 2
+    assert "energy" in answer.stdout
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_name():
-    answer = run(Path(sys.executable).parent / "genplan", "toi")
+    answer = run(Path(sys.executable).parent / "genplan", "evla")
     assert answer.returncode == 2
-    assert "toy" in answer.stderr + answer.stdout
+    assert "eval" in answer.stderr + answer.stdout
     assert "Traceback" not in answer.stderr

@@ -38,8 +38,6 @@ KEYS: Mapping[str, type[Any]] = {  # of config.json
     "method": str, "task": str, "spec": dict, "planner": dict, "training": dict, "transforms": list, "dataset": dict,
 }  # fmt: skip
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
     content = hashlib.sha256()
@@ -51,9 +49,8 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # Tensors of no dimension have no bytes to view; safetensors stores them as they are.
-    plain = {name: tensor.reshape(1) if tensor.ndim == 0 else tensor for name, tensor in plain.items()}
+    # Tensors of no dimension have no bytes to view.
+    plain = {name: one.detach().cpu().contiguous().reshape(one.shape or (1,)) for name, one in tensors.items()}
     header = {"format": str(FORMAT), "digest": digest(plain), "metadata": json.dumps(dict(metadata))}
     write_atomically(path, save(plain, metadata=header))
 
@@ -74,28 +71,24 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         expected = str(header.get("digest"))[:12]
         raise CheckpointError(f"{path} was changed: its content is {found[:12]}, expected {expected}; use another copy")
     try:
-        metadata = json.loads(header["metadata" if version == "2" else "about"])
-        metadata = dict(metadata if version == "2" else migrations.migrate_metadata(metadata))
+        key, read = ("metadata", dict[str, Any]) if version == "2" else ("about", migrations.migrate_metadata)
+        metadata = read(json.loads(header[key]))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} has no readable metadata ({error}); use another copy") from error
     return migrations.migrate_weights(tensors, int(version)), metadata
 
 
 @torch.no_grad()
-def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], location: Path) -> None:
-    """Copy tensors into a module, name by name."""
-    own = module.state_dict()
+def copy_into(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], location: Path) -> None:
+    """Copy tensors into those of a planner, name by name."""
     if missing := sorted(set(own) - set(tensors)):
         raise CheckpointError(f"{location} lacks {len(missing)} tensors, such as {missing[0]}; expected {len(own)}")
     for name, tensor in own.items():
         given = tensors[name]
-        if given.numel() != tensor.numel():
+        if given.shape != (tensor.shape or (1,)):  # tensors of no dimension are stored with one
             shapes = f"{tuple(given.shape)}, expected {tuple(tensor.shape)}"
             raise CheckpointError(f"{location}: {name} has shape {shapes}; config.json belongs to another model")
         tensor.copy_(given.reshape(tensor.shape))
-
-
-# --- folders ---------------------------------------------------------------------------------------------------------
 
 
 def pretrained() -> dict[str, Path]:
@@ -109,11 +102,15 @@ def run_dir(name: str | Path) -> Path:
     text = str(name)
     if not text.startswith("pretrained:"):
         return Path(name)
-    known = pretrained()
-    if (task := text.removeprefix("pretrained:")) not in known:
-        has = f"known are {', '.join(f'pretrained:{one}' for one in known)}" if known else "this genplan ships none"
-        raise UserError(f"there is no planner '{text}'; {has}")
-    return known[task]
+    known = {f"pretrained:{task}": folder for task, folder in pretrained().items()}
+    if text not in known:
+        raise UserError(f"there is no planner '{text}'; known are {', '.join(known) or 'none'}")
+    return known[text]
+
+
+def is_run(name: str) -> bool:
+    """Whether `run_dir` is meant: a trained planner, not a reference or a method."""
+    return name.startswith("pretrained:") or (Path(name) / "config.json").is_file()
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -129,8 +126,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     except UserError as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"{path} cannot be read ({reason}); use another copy or train again") from error
+        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}: {error}); use another copy or train "
+                              "again") from error  # fmt: skip
     if version not in (1, FORMAT):
         raise CheckpointError(f"{path} has format {version}, expected 1 to {FORMAT}; update genplan")
     for key, kind in KEYS.items():
@@ -156,5 +153,5 @@ def load_planner(folder: Path) -> tuple[LearnedPlanner, dict[str, Any]]:
     planner = untrained(config)
     path = folder / "model.safetensors"
     tensors, _ = load_tensors(path)
-    load_into(planner, tensors, path)
+    copy_into(planner.state_dict(), tensors, path)
     return planner.eval(), config

@@ -46,7 +46,8 @@ class CollectConfig:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise UserError(f"episodes is {self.episodes}, expected at least 1")
-        store.check_seeds(range(self.seed, self.seed + self.episodes), f"seeds from {self.seed} on")
+        if reason := store.seed_clash(range(self.seed, self.seed + self.episodes), f"seeds from {self.seed} on"):
+            raise DataError(reason)
         if self.seed not in TRAIN_SEEDS or self.seed + self.episodes - 1 not in TRAIN_SEEDS:
             raise UserError(
                 f"seeds {self.seed}–{self.seed + self.episodes - 1} are asked for, expected training seeds within "
@@ -94,17 +95,17 @@ def _collect_successes(
     """The first `episodes` successes, in the order of their seeds."""
     collected: dict[int, list[Episode]] = {}
     starts = iter(range(config.seed, TRAIN_SEEDS[-1] + 1, CHUNK))
-    reported = 0
+    missing = config.episodes
 
     def add(start: int) -> None:
-        nonlocal reported
+        nonlocal missing
         collected[start] = _load_shard(_shard(shards, start))
-        number = min(sum(map(len, collected.values())), config.episodes)
+        added = min(len(collected[start]), missing)
+        missing -= added
         if on_progress is not None:
-            on_progress(number - reported)
-        reported = number
+            on_progress(added)
 
-    while (missing := config.episodes - sum(map(len, collected.values()))) > 0:
+    while missing:
         # As many chunks as would do if all succeeded; failures are made up for in the next round.
         chunks = list(islice(starts, math.ceil(missing / CHUNK)))
         if not chunks:
@@ -112,14 +113,14 @@ def _collect_successes(
                 f"{config.expert} succeeded on {config.episodes - missing} seeds from {config.seed} on, expected "
                 f"{config.episodes}; ask for fewer"
             )
-        jobs = {}
+        jobs = []
         for start in chunks:
             path = _shard(shards, start)
             if path.exists():
                 add(start)
             else:
-                jobs[str(path)] = Job(str(path), collect_chunk, (config.task, config.expert, start, str(path)))
-        for event in LocalExecutor(max(1, min(workers, len(jobs)))).run(jobs.values()):
+                jobs.append(Job(str(path), collect_chunk, (config.task, config.expert, start, str(path))))
+        for event in LocalExecutor(max(1, min(workers, len(jobs)))).run(jobs):
             if event.type == "failed":
                 raise UserError(f"{config.name} is not collected: {event.reason}. Finished parts are kept")
             if event.type == "done":
@@ -141,36 +142,32 @@ def collect_chunk(task_name: str, expert: str, start: int, path: str, report: Re
 def collect_episode(planner: Planner, task: Task, env: Env, seed: int) -> Episode | None:
     """One episode, up to its first success; None if there was none, or the expert could not continue."""
     batch = EnvBatch(task, [seed], envs=[env])
-    label = task.label_subgoals(env) if task.label_subgoals is not None else None
-    observations = [batch.current[0]]
-    actions: list[Any] = []
-    results = []
+    label = None if task.label_subgoals is None else task.label_subgoals(env)
+    observations, actions, results = [batch.current[0]], [], []
     subgoals: list[SubGoal] = []
-    is_kept = task.success is None
     try:
         # One action per plan, whatever the planner's own number: a demonstration is the best that an expert can do.
         for steps in rollout(planner, batch, action_steps=1):
-            result = steps.result
             observations.append(batch.current[0])
             actions.append(steps.actions[0].numpy())
-            results.append(result)
+            results.append(steps.result)
+            succeeded = steps.result.success[0]
             if label is not None:
-                reached = label(observations[-2], observations[-1], result.success[0])
+                reached = label(observations[-2], observations[-1], succeeded)
                 subgoals += [SubGoal(len(actions) - 1, token, type_) for token, type_ in reached]
-            if result.success[0]:
-                is_kept = True
+            if succeeded:
                 break
     except ExpertFailure:
         return None
-    if not is_kept:
+    if task.success is not None and not results[-1].success[0]:
         return None
     return episode_from_arrays(
         task.spec,
-        {name: np.stack([np.asarray(one[name]) for one in observations]) for name in task.spec.fields},
+        {name: np.stack([one[name] for one in observations]) for name in task.spec.fields},
         np.stack(actions),
-        rewards=[result.rewards[0] for result in results],
-        terminations=[result.terminations[0] for result in results],
-        truncations=[result.truncations[0] for result in results],
+        [result.rewards[0] for result in results],
+        [result.terminations[0] for result in results],
+        [result.truncations[0] for result in results],
         infos={key: [result.infos[0][key] for result in results] for key in task.infos},
         seed=seed,
         subgoals=subgoals,
@@ -186,13 +183,11 @@ def _shard(folder: Path, start: int) -> Path:
 
 
 def _save_shard(path: Path, episodes: Sequence[Episode]) -> None:
-    arrays: dict[str, Any] = {}
-    labels = []
-    for number, episode in enumerate(episodes):
-        arrays |= {f"{number}/{name}": column for name, column in store.columns(episode).items()}
-        labels.append({"seed": episode.seed, "subgoals": episode.subgoals})
+    arrays: dict[str, Any] = {f"{number}/{name}": one for number, episode in enumerate(episodes)
+              for name, one in store.columns(episode).items()}  # fmt: skip
+    labels = json.dumps([{"seed": episode.seed, "subgoals": episode.subgoals} for episode in episodes])
     file = io.BytesIO()
-    np.savez(file, labels=np.array(json.dumps(labels)), **arrays)
+    np.savez(file, labels=np.array(labels), **arrays)
     write_atomically(path, file.getvalue())
 
 

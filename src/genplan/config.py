@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from genplan.errors import UserError
@@ -18,52 +19,16 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 def to_dict(config: DataclassInstance) -> dict[str, Any]:
     """All settings, nested, as JSON has them."""
-    return {one.name: _plain(getattr(config, one.name)) for one in dataclasses.fields(config)}
+    return dict(json.loads(json.dumps(dataclasses.asdict(config))))
 
 
-def from_dict(cls: type[Config], data: Mapping[str, Any]) -> Config:
+def from_dict(cls: type[Config], data: Any, prefix: str = "") -> Config:
     """The reverse: missing settings take their defaults; unknown ones, and values of another type, are refused."""
-    return _from_dict(cls, data, "")
-
-
-def override(config: Config, strict: bool = True, **settings: Any) -> Config:
-    """The same configuration with some settings changed, each found by its name wherever it is nested.
-
-    strict  refuse names that the configuration does not have; otherwise they are ignored
-    """
-    if strict and (unknown := [name for name in settings if name not in leaf_names(config)]):
-        raise _unknown(unknown[0], leaf_names(config))
-    return _override(config, settings)
-
-
-def get(config: DataclassInstance, name: str, default: Any = None) -> Any:
-    """A setting by its name, wherever it is nested."""
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            if name in leaf_names(value):
-                return get(value, name)
-        elif one.name == name:
-            return value
-    return default
-
-
-def leaf_names(config: DataclassInstance | type[DataclassInstance]) -> list[str]:
-    """The names of all settings, in order, without those of the groups that they are nested in."""
-    names: list[str] = []
-    for name, annotation in _annotations(config if isinstance(config, type) else type(config)).items():
-        names += leaf_names(annotation) if _is_group(annotation) else [name]
-    return names
-
-
-# --- from plain data -------------------------------------------------------------------------------------------------
-
-
-def _from_dict(cls: type[Config], data: Any, prefix: str) -> Config:
     if not isinstance(data, Mapping):
         raise UserError(f"{prefix.removesuffix('.') or 'the configuration'} is {data!r}, expected settings by name")
     annotations = _annotations(cls)
@@ -76,57 +41,59 @@ def _from_dict(cls: type[Config], data: Any, prefix: str) -> Config:
         raise UserError(f"{prefix or 'the configuration '}lacks settings ({error})") from error
 
 
+def override(config: Config, strict: bool = True, **settings: Any) -> Config:
+    """The same configuration with some settings changed, each found by its name wherever it is nested.
+
+    strict  refuse names that the configuration does not have; otherwise they are ignored
+    """
+    if strict and (unknown := [name for name in settings if name not in leaves(config)]):
+        raise _unknown(unknown[0], leaves(config))
+    changes: dict[str, Any] = {}
+    for name, annotation in _annotations(type(config)).items():
+        if _is_group(annotation):
+            changes[name] = override(getattr(config, name), strict=False, **settings)
+        elif name in settings:
+            changes[name] = _value(annotation, settings[name], name)
+    return dataclasses.replace(config, **changes)
+
+
+def leaves(config: DataclassInstance) -> dict[str, Any]:
+    """All settings by name, in order, without the groups that they are nested in."""
+    found: dict[str, Any] = {}
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        found |= leaves(value) if _is_group(type(value)) else {one.name: value}
+    return found
+
+
+def get(config: DataclassInstance, name: str, default: Any = None) -> Any:
+    """A setting by its name, wherever it is nested."""
+    return leaves(config).get(name, default)
+
+
 def _value(annotation: Any, value: Any, name: str) -> Any:
     """The value as its annotation has it: lists become tuples, whole numbers floats; anything else is refused."""
     if _is_group(annotation):
-        return value if isinstance(value, annotation) else _from_dict(annotation, value, f"{name}.")
+        return value if isinstance(value, annotation) else from_dict(annotation, value, f"{name}.")
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
         (inner,) = (one for one in arguments if one is not type(None))
-        return _value(inner, value, name)
+        return None if value is None else _value(inner, value, name)
     if origin is Literal:
         if not any(value == one and type(value) is type(one) for one in arguments):
             raise UserError(f"{name} is {value!r}, expected one of {', '.join(map(str, arguments))}")
         return value
-    if origin is tuple:
-        return _tuple(arguments, value, name)
-    if annotation is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if annotation not in (int, float, bool, str):
+    if origin is tuple and arguments[-1] is Ellipsis:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{name} is {value!r}, expected a list")
+        return tuple(_value(arguments[0], part, name) for part in value)
+    if annotation not in TYPE_NAMES:
         raise TypeError(f"setting {name} is annotated as {annotation}, which has no plain form")
+    if annotation is float and type(value) is int:
+        return float(value)
     if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
-        raise UserError(f"{name} is {value!r}, expected {_TYPE_NAMES[annotation]}")
+        raise UserError(f"{name} is {value!r}, expected {TYPE_NAMES[annotation]}")
     return value
-
-
-_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
-
-def _tuple(arguments: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise UserError(f"{name} is {value!r}, expected a list")
-    if arguments[-1] is Ellipsis:
-        arguments = arguments[:1] * len(value)
-    if len(value) != len(arguments):
-        raise UserError(f"{name} has {len(value)} entries, expected {len(arguments)}")
-    return tuple(_value(one, part, name) for one, part in zip(arguments, value, strict=True))
-
-
-# --- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def _override(config: Config, settings: Mapping[str, Any]) -> Config:
-    changes: dict[str, Any] = {}
-    for name, annotation in _annotations(type(config)).items():
-        if _is_group(annotation):
-            old = getattr(config, name)
-            if (new := _override(old, settings)) is not old:
-                changes[name] = new
-        elif name in settings:
-            changes[name] = _value(annotation, settings[name], name)
-    return dataclasses.replace(config, **changes) if changes else config
 
 
 def _annotations(cls: type[DataclassInstance]) -> dict[str, Any]:
@@ -142,13 +109,8 @@ def _is_group(annotation: Any) -> bool:
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
-
-
-def _unknown(name: str, known: list[str]) -> UserError:
+def _unknown(name: str, known: Iterable[str]) -> UserError:
+    known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
     return UserError(f"there is no setting '{name}'; {hint}known are: {', '.join(known)}")

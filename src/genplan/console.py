@@ -1,59 +1,49 @@
-"""What the terminal shows: progress bars, tables of tasks, datasets and results, plans, a picture of all tasks."""
+"""What the terminal shows: progress bars, tables of tasks, datasets and results, plans."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich import progress as bars
 from rich.box import SIMPLE, SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Task as ProgressTask
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 from rich.text import Text
 
-from genplan.errors import UserError
+from genplan.render.numbers import format_interval, format_number
 
 if TYPE_CHECKING:  # the heavy rooms are imported by the commands that use them
     from genplan.bench import BenchEvent, Cell, CellResult, ResultTable
     from genplan.data.store import Dataset
-    from genplan.evaluate import Evaluation, Score
-    from genplan.render.terminal import DenoisingTable, Segment
+    from genplan.evaluate import Evaluation
+    from genplan.render.terminal import Segment
     from genplan.spec import PlanSpec
     from genplan.training import Progress as TrainingProgress
-    from genplan.types import Episode, Metric
+    from genplan.types import Episode
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 TRAINING_COLUMNS = (("loss", "loss", ".2f"), ("acc", "accuracy/actions", ".0%"), ("entropy", "entropy", ".2f"))
 ROWS_BESIDE = 3  # columns of a benchmark table that fit in 80 characters
-GALLERY_COLUMNS, GALLERY_PIXELS, GALLERY_TITLE = 4, 320, 36
+
+_number = partial(Column, justify="right", no_wrap=True)
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-class Rate(ProgressColumn):
+class Rate(bars.ProgressColumn):
     def __init__(self, unit: str = "") -> None:
         super().__init__()
         self.unit = f" {unit}" if unit else ""
 
-    def render(self, task: ProgressTask) -> Text:
-        if not task.speed:
-            return Text(f"…{self.unit}/s")
-        return Text(f"{task.speed:.{0 if task.speed >= 10 else 1}f}{self.unit}/s")
+    def render(self, task: bars.Task) -> Text:
+        speed = f"{task.speed:.{0 if task.speed >= 10 else 1}f}" if task.speed else "…"
+        return Text(f"{speed}{self.unit}/s")
 
 
 @contextmanager
@@ -61,8 +51,7 @@ def progress(console: Console, label: str, total: int, unit: str) -> Iterator[Ca
     """A bar with count, rate and remaining time; the function given takes how much was done since."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(unit), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(escape(label), total=total)
-        yield lambda done: bar.advance(task, done)
+        yield partial(bar.advance, bar.add_task(escape(label), total=total))
 
 
 @contextmanager
@@ -73,9 +62,9 @@ def training_progress(console: Console, step: int, steps: int) -> Iterator[Calla
         task = bar.add_task("first batches …", total=steps, completed=step)
 
         def on_progress(now: TrainingProgress) -> None:
-            known = [(label, now.metrics[name], form) for label, name, form in TRAINING_COLUMNS if name in now.metrics]
-            text = "  ".join(f"{label} {format(value, form)}" for label, value, form in known)
-            bar.update(task, completed=now.step, description=text)
+            known = (f"{label} {now.metrics[name]:{form}}" for label, name, form in TRAINING_COLUMNS
+                     if name in now.metrics)  # fmt: skip
+            bar.update(task, completed=now.step, description="  ".join(known))
 
         yield on_progress
 
@@ -86,33 +75,27 @@ def bench_progress(console: Console, minutes: Mapping[Cell, float]) -> Iterator[
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.percentage:3.0f} %"))
     with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=1800) as bar:
         whole = bar.add_task("all", total=max(sum(minutes.values()), 1e-9))
-        bars: dict[Cell, TaskID] = {}
+        running: dict[Cell, bars.TaskID] = {}
         fractions: dict[Cell, float] = {}
 
         def on_event(event: BenchEvent) -> None:
             cell = event.cell
-            if cell not in bars:
-                bars[cell] = bar.add_task(escape(cell.name), total=1.0)
+            if cell not in running:
+                running[cell] = bar.add_task(escape(cell.name), total=1.0)
             bar.advance(whole, (event.fraction - fractions.get(cell, 0.0)) * minutes[cell])
             fractions[cell] = event.fraction
-            bar.update(bars[cell], completed=event.fraction)
+            bar.update(running[cell], completed=event.fraction, visible=event.type == "progress")
             if event.type != "progress":
-                bar.update(bars[cell], visible=False)
                 console.print(f"{event.type}: {cell.name}, {event.detail}", markup=False)
 
         yield on_event
 
 
-# --- tasks -----------------------------------------------------------------------------------------------------------
-
-
 def tasks_table() -> Table:
     from genplan.envs import ENVS
 
-    table = Table(title="Tasks", box=SIMPLE)
-    for column in ("task", "grid", "max steps", "mission"):
-        is_text = column in ("task", "mission")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=column == "task")
+    columns = (Column("task", no_wrap=True), _number("grid"), _number("max steps"), "mission")
+    table = Table(*columns, title="Tasks", box=SIMPLE)
     for entry in ENVS.values():
         table.add_row(entry.name, f"{entry.size}×{entry.size}", str(entry.max_steps), entry.description)
     return table
@@ -121,49 +104,15 @@ def tasks_table() -> Table:
 def rows_table() -> Table:
     from genplan.tasks.paper import ROWS
 
-    table = Table(title="The paper's rows and settings", box=SIMPLE, padding=(0, 0, 0, 1))
-    for column in ("", "row", "trained on", "horizon", "context", "iterations", "entropy"):
-        table.add_column(column, justify="left" if column in ("", "row", "trained on") else "right", no_wrap=True)
-    last = ""
-    for row in ROWS.values():
-        if row.split != last and last:
-            table.add_section()
-        last = row.split
-        numbers = (row.horizon, row.context, row.iterations, row.entropy)
-        table.add_row(row.split, row.name, row.train_task, *(str(number) for number in numbers))
+    columns = [Column(name, no_wrap=True) for name in ("", "row", "trained on")]
+    columns += map(_number, ("horizon", "context", "iterations", "entropy"))
+    table = Table(*columns, title="The paper's rows and settings", box=SIMPLE, padding=(0, 0, 0, 1))
+    for split, rows in groupby(ROWS.values(), lambda row: row.split):
+        for row in rows:
+            numbers = (row.horizon, row.context, row.iterations, row.entropy)
+            table.add_row(split, row.name, row.train_task, *map(str, numbers))
+        table.add_section()
     return table
-
-
-def write_gallery(path: Path, seed: int = 1234) -> None:
-    """A picture of every task, as PNG or PDF."""
-    import io
-
-    from PIL import Image, ImageDraw
-
-    from genplan.envs import ENVS, make_env
-    from genplan.files import write_atomically
-
-    if path.suffix not in (".png", ".pdf"):
-        raise UserError(f"the gallery is to be written to {path}, expected a name that ends in .png or .pdf")
-    side, columns = GALLERY_PIXELS, GALLERY_COLUMNS
-    height = side + GALLERY_TITLE
-    sheet = Image.new("RGB", (columns * (side + 12) + 12, -(-len(ENVS) // columns) * (height + 12) + 12), "white")
-    draw = ImageDraw.Draw(sheet)
-    for index, entry in enumerate(ENVS.values()):
-        env = make_env(entry.name, render_mode="rgb_array", highlight=False)
-        env.reset(seed=seed)
-        x, y = 12 + index % columns * (side + 12), 12 + index // columns * (height + 12)
-        draw.text((x, y), f"{entry.name}, {entry.size}×{entry.size}", fill="black", font_size=14)
-        draw.text((x, y + 18), env.mission[:58], fill=(90, 90, 90), font_size=11)
-        picture = Image.fromarray(env.render()).resize((side, side), Image.Resampling.LANCZOS)
-        sheet.paste(picture, (x, y + GALLERY_TITLE))
-        env.close()
-    buffer = io.BytesIO()
-    sheet.save(buffer, path.suffix[1:].upper())
-    write_atomically(path, buffer.getvalue())
-
-
-# --- datasets --------------------------------------------------------------------------------------------------------
 
 
 def histogram(values: Sequence[int], bins: int = 24) -> str:
@@ -177,44 +126,45 @@ def dataset_table(dataset: Dataset, fit: Mapping[str, str | None]) -> Table:
     """What a dataset holds; `fit`: for every task, why it does not fit, or None if it does."""
     episodes, spec, metadata = dataset.episodes, dataset.spec, dataset.metadata
     lengths = [len(episode) for episode in episodes]
-    table = Table(title=escape(dataset.name), show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
     seeds = [episode.seed for episode in episodes if episode.seed is not None]
-    table.add_row("episodes", f"{len(episodes)}, {sum(e.success for e in episodes)} of them successful")
-    table.add_row("seeds", f"{min(seeds)}–{max(seeds)}" if seeds else "not recorded")
-    if "expert" in metadata:
-        versions = ", ".join(f"{name} {version}" for name, version in metadata.get("versions", {}).items())
-        origin = f"{metadata['expert']} on {metadata.get('task')}, collected {metadata.get('collected')}, {versions}"
-        table.add_row("expert", escape(origin))
-    table.add_row("steps", f"{sum(lengths)}; per episode {np.mean(lengths):.1f}, at most {max(lengths)}")
-    table.add_row("lengths", histogram(lengths))
-    table.add_row("actions", escape(_actions(spec, episodes)))
-    table.add_row("rewards", _rewards(episodes))
-    if infos := sorted({name for episode in episodes for name in episode.infos}):
-        table.add_row("infos", escape(", ".join(infos)))
-    if (words := spec.words_field) is not None:
-        missions = Counter(spec.fields[words].decode(episode.observations[words][0]) for episode in episodes)
-        examples = ", ".join(f"'{mission}' ×{count}" for mission, count in missions.most_common(3))
-        table.add_row("missions", escape(f"{len(missions)} distinct; {examples}"))
-    types = Counter(goal.type for episode in episodes for goal in episode.subgoals)
-    table.add_row("sub-goals", ", ".join(f"{type_} {count}" for type_, count in types.items()) or "none recorded")
-    table.add_row("fields", escape(_fields(spec)))
-    streams = [f"{name} {stream.size}{_times(stream.shape)}" for name, stream in spec.streams.items()]
-    table.add_row("streams", ", ".join([*streams, "actions"]))
-    table.add_row("digest", dataset.digest)
+    versions = ", ".join(f"{name} {version}" for name, version in metadata.get("versions", {}).items())
+    collected = f"{metadata.get('expert')} on {metadata.get('task')}, collected {metadata.get('collected')}, {versions}"
+    streams = [" × ".join(map(str, (f"{name} {one.size}", *one.shape))) for name, one in spec.streams.items()]
+    fields = [f"{name} ({' '.join(filter(None, (one.kind, '×'.join(map(str, one.shape)))))})"
+              for name, one in spec.fields.items()]  # fmt: skip
+    rows = {
+        "episodes": f"{len(episodes)}, {sum(episode.success for episode in episodes)} of them successful",
+        "seeds": f"{min(seeds)}–{max(seeds)}" if seeds else "not recorded",
+        "expert": collected if "expert" in metadata else "",
+        "steps": f"{sum(lengths)}; per episode {np.mean(lengths):.1f}, at most {max(lengths)}",
+        "lengths": histogram(lengths),
+        "actions": _actions(spec, episodes),
+        "rewards": _rewards(episodes),
+        "infos": ", ".join(sorted({name for episode in episodes for name in episode.infos})),
+        "missions": _missions(spec, episodes),
+        "sub-goals": _counts(goal.type for episode in episodes for goal in episode.subgoals) or "none recorded",
+        "fields": ", ".join(fields),
+        "streams": ", ".join([*streams, "actions"]),
+        "digest": dataset.digest,
+    }
+    table = Table(Column(style="bold"), "", title=escape(dataset.name), show_header=False)
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, escape(text))
     for task, reason in fit.items():
         table.add_row(escape(f"fits {task}"), "[green]yes[/]" if reason is None else f"[red]no[/]: {escape(reason)}")
     return table
 
 
-def _fields(spec: PlanSpec) -> str:
-    return ", ".join(f"{name} ({one.kind}{' ' if one.shape else ''}{'×'.join(map(str, one.shape))})"
-                     for name, one in spec.fields.items())  # fmt: skip
+def _counts(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in Counter(names).items())
 
 
-def _times(shape: Sequence[int]) -> str:
-    return "".join(f" × {number}" for number in shape)
+def _missions(spec: PlanSpec, episodes: Sequence[Episode]) -> str:
+    if (words := spec.words_field) is None:
+        return ""
+    missions = Counter(spec.fields[words].decode(episode.observations[words][0]) for episode in episodes)
+    return f"{len(missions)} distinct; " + ", ".join(f"'{one}' ×{count}" for one, count in missions.most_common(3))
 
 
 def _actions(spec: PlanSpec, episodes: Sequence[Episode]) -> str:
@@ -234,51 +184,39 @@ def _rewards(episodes: Sequence[Episode]) -> str:
     return f"{share}return {np.mean(returns):.3g} on average, {min(returns):.3g} to {max(returns):.3g}"
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
 def evaluation_table(name: str, evaluation: Evaluation) -> Table:
     """One row per planner, one column per metric of the task; 80 characters are enough for grid tasks."""
     from genplan.metrics import resolve
 
     task, seeds = evaluation.task, [rollout.seed for rollout in evaluation.rollouts]
-    title = escape(f"{name} on {task.name}, seeds {seeds[0]}–{seeds[-1]}")
     scores = {name: evaluation.planner, "random policy": evaluation.random, "expert": evaluation.expert}
     known = {label: score for label, score in scores.items() if score is not None}
     metrics = [one for one in resolve(task) if any(score.metrics[one.name] is not None for score in known.values())]
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    table.add_column("", overflow="fold")
-    for metric in metrics:
-        # Words of a header stand below each other.
-        table.add_column(escape((metric.label or metric.name).replace(" ", "\n")), justify="right", no_wrap=True)
-    for header in ("planner\ntime", "env\ntime"):
-        table.add_column(header, justify="right", no_wrap=True)
+    headers = [escape(metric.label or metric.name) for metric in metrics] + ["planner time", "env time"]
+    columns = [
+        Column("", overflow="fold"),
+        *(_number(one.replace(" ", "\n")) for one in headers),
+    ]  # words below each other
+    title = escape(f"{name} on {task.name}, seeds {seeds[0]}–{seeds[-1]}")
+    table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     for label, score in known.items():
-        entries = [_entry(score, metric, is_headline=metric is metrics[0]) for metric in metrics]
+        entries = []
+        for metric in metrics:
+            summary = score.metrics[metric.name]
+            entries.append("" if summary is None else format(summary.value, metric.format))
+            if summary is not None and metric is metrics[0]:
+                form = ".0%" if metric.format.endswith("%") else metric.format
+                entries[-1] += f"\n[dim]{format_interval(summary.low, summary.high, form)}[/]"
         times = (score.planner_seconds, score.seconds - score.planner_seconds)
         table.add_row(escape(label), *entries, *(f"{seconds:.1f} s" for seconds in times))
     return table
-
-
-def _entry(score: Score, metric: Metric, is_headline: bool) -> str:
-    """A value; of the headline metric, with its 95 % interval below."""
-    if (summary := score.metrics[metric.name]) is None:
-        return ""
-    value = format(summary.value, metric.format)
-    if not is_headline:
-        return value
-    if metric.format.endswith("%"):
-        return f"{value}\n[dim]{100 * summary.low:.0f}–{100 * summary.high:.0f}[/]"
-    return f"{value}\n[dim]{format(summary.low, metric.format)}–{format(summary.high, metric.format)}[/]"
 
 
 def records_table(title: str, records: Mapping[str, Mapping[str, Any]]) -> Table:
     """Records of evaluations (`evaluate.to_record`, results of cards) beside each other."""
     from genplan.metrics import METRICS
 
-    table = Table("", title=escape(title))
-    for label in records:
-        table.add_column(escape(label), justify="right")
+    table = Table("", *(_number(escape(label)) for label in records), title=escape(title))
     for name in dict.fromkeys(name for record in records.values() for name in record["metrics"]):
         summaries = [record["metrics"].get(name) for record in records.values()]
         form, label = (METRICS[name].format, METRICS[name].label) if name in METRICS else (".3f", "")
@@ -293,10 +231,8 @@ def bench_tables(results: ResultTable, rows: Sequence[str]) -> Iterator[Table]:
 
     for first in range(0, len(rows), ROWS_BESIDE):
         shown = [ROWS[row] for row in rows[first : first + ROWS_BESIDE]]
-        table = Table(box=SIMPLE, padding=(0, 0, 0, 1))
-        table.add_column("success in %, SPL", overflow="fold")
-        for row in shown:
-            table.add_column(row.name, justify="right", no_wrap=True)
+        columns = [Column("success in %, SPL", overflow="fold"), *(_number(row.name) for row in shown)]
+        table = Table(*columns, box=SIMPLE, padding=(0, 0, 0, 1))
         for method in (*results.methods(shown), *CONTROLS):
             found = [results.find(method, row.name) for row in shown]
             if any(found):
@@ -305,30 +241,22 @@ def bench_tables(results: ResultTable, rows: Sequence[str]) -> Iterator[Table]:
 
 
 def _bench_entry(results: ResultTable, result: CellResult | None) -> str:
-    if result is None:
-        return ""
-    success, spl = (results.value(result, metric) for metric in ("success", "spl"))
-    parts = ["" if success is None else f"{100 * success:.1f}", "" if spl is None else f"{spl:.3f}"]
-    return " ".join(part for part in (*parts, "†" if results.is_stale(result) else "") if part)
-
-
-# --- plans -----------------------------------------------------------------------------------------------------------
+    numbers = [
+        format_number(results.value(result, name), form, "") for name, form in (("success", ".1%"), ("spl", ".3f"))
+    ]
+    mark = "†" if result is not None and results.is_stale(result) else ""
+    return " ".join(filter(None, (*numbers, mark)))
 
 
 def segments(lines: Sequence[Sequence[Segment]]) -> Text:
     """Lines of texts with their styles, as `genplan.render.terminal` gives them."""
-    text = Text()
-    for index, line in enumerate(lines):
-        text.append("\n" if index else "")
-        for part, style in line:
-            text.append(part, style)
-    return text
+    return Text("\n").join(Text.assemble(*line) for line in lines)
 
 
-def denoising(table: DenoisingTable) -> Table:
-    shown = Table(title=table.title, box=SIMPLE, padding=(0, 0, 0, 1))
-    for column in table.columns:
-        shown.add_column(column, justify="right", no_wrap=True)
-    for row in table.rows:
-        shown.add_row(*(Text(part, style) for part, style in row))
-    return shown
+def denoising(rows: Sequence[Sequence[Segment]]) -> Table:
+    """A row per network call: its time, and the plan then."""
+    columns = [_number("t"), *(_number(f"k{step}") for step in range(1, len(rows[0])))]
+    table = Table(*columns, title="actions", box=SIMPLE, padding=(0, 0, 0, 1))
+    for row in rows:
+        table.add_row(*(Text(*segment) for segment in row))
+    return table

@@ -8,45 +8,34 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from genplan.flow import Rng
 from genplan.metrics import Summary, episode_values, episode_weights, resolve, summarize
 from genplan.rollout import Wrapper, play
-from genplan.types import Memory, Observations, Oracle, Plan, Planner, Rollout, Task
+from genplan.types import Planner, Rollout, Task
 
 
 class TimedPlanner:
     """A planner that adds up the time spent in it."""
 
     def __init__(self, planner: Planner) -> None:
-        self.planner, self.seconds = planner, 0.0
+        self.seconds = 0.0
         self.privileged, self.action_steps = planner.privileged, planner.action_steps
+        self.reset, self.plan = self._timed(planner.reset), self._timed(planner.plan)
+        self.observe = self._timed(planner.observe)
 
-    def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
-        return self._timed(self.planner.reset, observations, oracle)
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start_time = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                self.seconds += time.perf_counter() - start_time
 
-    def plan(
-        self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
-    ) -> tuple[Plan, Memory]:
-        found: tuple[Plan, Memory] = self._timed(self.planner.plan, observations, memory, rng, ids, oracle)
-        return found
-
-    def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
-        return self._timed(self.planner.observe, memory, actions, observations, ids)
-
-    def _timed(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        start_time = time.perf_counter()
-        try:
-            return function(*arguments)
-        finally:
-            self.seconds += time.perf_counter() - start_time
+        return timed
 
 
-@dataclass(frozen=True)
-class TimedRollouts:
+class TimedRollouts(NamedTuple):
     """Episodes, and the time they took."""
 
     rollouts: list[Rollout]
@@ -65,21 +54,11 @@ def play_timed(planner: Planner, task: Task, seeds: Sequence[int], **options: An
 class Score:
     """Many episodes, summed up."""
 
-    episodes: int
+    num_episodes: int
     metrics: dict[str, Summary | None]  # the task's, its headline first; None: not defined here
     num_plans: int
     seconds: float
     planner_seconds: float  # of `seconds`, those spent in the planner; the others went into environments
-
-    @staticmethod
-    def of(task: Task, played: TimedRollouts) -> Score:
-        return Score(
-            episodes=len(played.rollouts),
-            metrics={metric.name: summarize(metric, played.rollouts) for metric in resolve(task)},
-            num_plans=sum(rollout.num_plans for rollout in played.rollouts),
-            seconds=played.seconds,
-            planner_seconds=played.planner_seconds,
-        )
 
     def value(self, metric: str) -> float | None:
         summary = self.metrics.get(metric)
@@ -109,36 +88,31 @@ def evaluate(
     on_progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Everything that a result should be shown with. `on_progress` counts episodes of all three."""
+    references: dict[str, Mapping[int, int | None]] = {
+        name: {one: steps(one) for one in seeds} for name, steps in task.references.items()
+    }
 
     def timed(who: Planner, **options: Any) -> TimedRollouts:
         return play_timed(who, task, seeds, seed=seed, on_progress=on_progress, **options)
 
-    references: dict[str, Mapping[int, int | None]] = {
-        name: {one: steps(one) for one in seeds} for name, steps in task.references.items()
-    }
+    def score(played: TimedRollouts) -> tuple[list[Rollout], Score]:
+        rollouts = [
+            dataclasses.replace(one, references={name: steps[one.seed] for name, steps in references.items()})
+            for one in played.rollouts
+        ]
+        metrics = {metric.name: summarize(metric, rollouts) for metric in resolve(task)}
+        num_plans = sum(rollout.num_plans for rollout in rollouts)
+        return rollouts, Score(len(rollouts), metrics, num_plans, played.seconds, played.planner_seconds)
+
     of_expert = None
     if task.expert is not None:
         # The expert plays the environment as it is, without slips: its steps are the measure of a good path.
-        of_expert = timed(task.expert())
-        references["expert"] = {rollout.seed: rollout.num_steps for rollout in of_expert.rollouts}
-        of_expert = _with_references(of_expert, references)
-    of_planner = _with_references(timed(planner, action_steps=action_steps, wrapper=wrapper), references)
-    of_random = None if baseline is None else _with_references(timed(baseline, wrapper=wrapper), references)
-    return Evaluation(
-        task,
-        of_planner.rollouts,
-        Score.of(task, of_planner),
-        None if of_random is None else Score.of(task, of_random),
-        None if of_expert is None else Score.of(task, of_expert),
-    )
-
-
-def _with_references(played: TimedRollouts, references: Mapping[str, Mapping[int, int | None]]) -> TimedRollouts:
-    rollouts = [
-        dataclasses.replace(one, references={name: steps[one.seed] for name, steps in references.items()})
-        for one in played.rollouts
-    ]
-    return dataclasses.replace(played, rollouts=rollouts)
+        played = timed(task.expert())
+        references["expert"] = {rollout.seed: rollout.num_steps for rollout in played.rollouts}
+        _, of_expert = score(played)
+    rollouts, of_planner = score(timed(planner, action_steps=action_steps, wrapper=wrapper))
+    of_random = None if baseline is None else score(timed(baseline, wrapper=wrapper))[1]
+    return Evaluation(task, rollouts, of_planner, of_random, of_expert)
 
 
 def to_record(
@@ -168,10 +142,10 @@ def to_record(
         "commit": commit,
         "first_seed": seeds[0],
         "action_steps": planner.get("action_steps") if action_steps is None else action_steps,
-        **_score_record(score),
+        **dataclasses.asdict(score),
         "plans_per_second": score.num_plans / score.seconds,
         "baselines": {
-            baseline: _score_record(one)
+            baseline: dataclasses.asdict(one)
             for baseline, one in (("random", evaluation.random), ("expert", evaluation.expert))
             if one is not None
         },
@@ -181,14 +155,4 @@ def to_record(
             "weights": {metric.name: episode_weights(metric, rollouts) for metric in metrics if metric.weight},
             "references": {key: [rollout.references[key] for rollout in rollouts] for key in rollouts[0].references},
         },
-    }
-
-
-def _score_record(score: Score) -> dict[str, Any]:
-    return {
-        "num_episodes": score.episodes,
-        "metrics": {name: one and dataclasses.asdict(one) for name, one in score.metrics.items()},
-        "num_plans": score.num_plans,
-        "seconds": score.seconds,
-        "planner_seconds": score.planner_seconds,
     }

@@ -14,7 +14,6 @@ from genplan.errors import CheckpointError, UserError
 from genplan.evaluate import evaluate, to_record
 from genplan.files import write_json
 from genplan.metrics import wilson
-from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
 from genplan.training import Progress
 from genplan.types import TEST_SEEDS
@@ -41,8 +40,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         return migrations.migrate_card(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"{path} cannot be read ({reason}); use another copy") from error
+        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}: {error}); use another copy") from error
 
 
 def export(
@@ -56,38 +54,26 @@ def export(
     config["planner"] = settings.to_dict(learned.with_options(**(options or {})).config)
     tensors, metadata = checkpoint.load_tensors(folder / "model.safetensors")
     _, last = checkpoint.load_tensors(folder / "last.safetensors")
-    steps = config["training"]["steps"]
-    if metadata["step"] < steps:
-        raise UserError(
-            f"the run in {folder} is at step {metadata['step']} of {steps}; finish it with --resume {folder}"
-        )
+    step, steps = metadata["step"], config["training"]["steps"]
+    if step < steps:
+        raise UserError(f"the run in {folder} is at step {step} of {steps}; finish it with --resume {folder}")
     if (out / "config.json").exists():
         raise UserError(f"there is a planner in {out} already; remove it or name another --out")
-    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    weights = dict(learned.named_parameters())  # statistics of the data stay as they are
+    half = {name: tensor.half() if name in weights else tensor for name, tensor in tensors.items()}
     checkpoint.save_tensors(out / "model.safetensors", half, metadata)
     write_json(out / "config.json", config)
     card = {
-        "format": checkpoint.FORMAT,
-        "method": config["method"],
-        "task": config["task"],
-        "dataset": config["dataset"],
-        "steps": steps,
-        "cpu_seconds": round(last["cpu_seconds"]),
-        "commit": config["commit"],
-        "weights": checkpoint.digest(half)[:16],
-        "parameters": sum(tensor.numel() for tensor in half.values()),
+        "format": checkpoint.FORMAT, "method": config["method"], "task": config["task"], "dataset": config["dataset"],
+        "steps": steps, "cpu_seconds": round(last["cpu_seconds"]), "commit": config["commit"],
+        "weights": checkpoint.digest(half)[:16], "parameters": sum(tensor.numel() for tensor in half.values()),
         "results": _evaluate(out, on_episodes),
-    }
+    }  # fmt: skip
     write_json(out / "card.json", card)
     return card
 
 
-def reproduce(
-    name: str,
-    out: Path,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_episodes: OnEpisodes | None = None,
-) -> Reproduction:
+def reproduce(name: str, out: Path, on_progress: Callable[[Progress], None] | None = None) -> Reproduction:
     """Train an exported planner again from its config, in the folder `out` (continuing there), and compare."""
     source = checkpoint.run_dir(name)
     card, config = read_card(source), checkpoint.read_config(source)
@@ -99,38 +85,31 @@ def reproduce(
         dataset, recipe = config["dataset"]["name"], config["transforms"]
         trainer = runs.create_run(out, config["task"], config["method"], planner, training, dataset, recipe)
     trainer.fit(on_progress)
-    results = _evaluate(out, on_episodes)
+    results = _evaluate(out)
     write_json(out / "results.json", results)
-    expected = card["results"]
-    low, _ = wilson(round(_success(expected) * expected["num_episodes"]), expected["num_episodes"])
-    return Reproduction(card, results, runs.dataset_matches(config), _success(results) >= low)
+    successes = [one["metrics"]["success"]["value"] for one in (card["results"], results)]
+    number = card["results"]["num_episodes"]
+    low, _ = wilson(round(successes[0] * number), number)
+    return Reproduction(card, results, runs.dataset_matches(config), successes[1] >= low)
 
 
-def _success(results: Mapping[str, Any]) -> float:
-    return float(results["metrics"]["success"]["value"])
-
-
-def _evaluate(folder: Path, on_episodes: OnEpisodes | None) -> dict[str, Any]:
+def _evaluate(folder: Path, on_episodes: OnEpisodes | None = None) -> dict[str, Any]:
     """Results on the test seeds; of a planner that was trained on several tasks, means and those of each task."""
     planner, config = checkpoint.load_planner(folder)
-    task_names = tasks.task_names(config["task"])
-    records = {name: _evaluate_on(name, planner, config, folder.name, on_episodes) for name in task_names}
+    records: dict[str, dict[str, Any]] = {}
+    for name in tasks.task_names(config["task"]):
+        task = tasks.get(name)
+        own, baseline = planner.for_spec(task.spec), names.load_planner(names.default_baseline(task), task)
+        evaluation = evaluate(own, task, TEST_SEEDS, baseline=baseline, on_progress=on_episodes)
+        records[name] = to_record(folder.name, task, TEST_SEEDS, config, evaluation, commit=runs.commit())
+        del records[name]["episodes"]  # a card is short
+    first = next(iter(records.values()))
     if len(records) == 1:
-        return records[task_names[0]]
+        return first
     metrics: dict[str, Any] = {}
-    for metric in records[task_names[0]]["metrics"]:
+    for metric in first["metrics"]:
         found = [record["metrics"].get(metric) for record in records.values()]
         if all(one is not None for one in found):
             metrics[metric] = {"value": sum(one["value"] for one in found) / len(found), "low": None, "high": None}
     number = sum(record["num_episodes"] for record in records.values())
     return {"num_episodes": number, "metrics": metrics, "tasks": records}
-
-
-def _evaluate_on(
-    task_name: str, planner: LearnedPlanner, config: Mapping[str, Any], name: str, on_progress: OnEpisodes | None
-) -> dict[str, Any]:
-    task = tasks.get(task_name)
-    baseline = names.load_planner(names.default_baseline(task), task)
-    evaluation = evaluate(planner.for_spec(task.spec), task, TEST_SEEDS, baseline=baseline, on_progress=on_progress)
-    record = to_record(name, task, TEST_SEEDS, config, evaluation, commit=runs.commit())
-    return {key: value for key, value in record.items() if key != "episodes"}  # a card is short

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 import time
 import traceback
@@ -33,15 +33,9 @@ class Job:
     """A call of `function(*arguments, report=…)`; arguments and result are plain data that can be pickled."""
 
     key: str
-    function: str | Callable[..., Any]  # "module:function", or a function at the top level of a module
+    function: Callable[..., Any]  # at the top level of a module
     arguments: tuple[Any, ...] = ()
     group: str | None = None  # jobs of one group never run at the same time
-
-    def __call__(self, report: Report) -> Any:
-        if not isinstance(self.function, str):
-            return self.function(*self.arguments, report=report)
-        module, _, name = self.function.partition(":")
-        return getattr(importlib.import_module(module), name)(*self.arguments, report=report)
 
 
 @dataclass(frozen=True)
@@ -69,37 +63,31 @@ class Executor(Protocol):
 class LocalExecutor:
     """Processes of this machine that take one job after another, at most `workers` at a time.
 
+    A single worker is this process itself, unless jobs may be interrupted; so are those within a worker, which cannot
+    have its own. There are no events of progress then.
+
     interruptible   (job, fraction done) -> whether it may be killed after the deadline; never by default
-    inline          run the jobs in this process, one by one, without events of progress. By default this is so for one
-                    worker, unless jobs may be interrupted; and within a worker, which cannot have its own
     """
 
-    def __init__(
-        self,
-        workers: int = 2,
-        interruptible: Callable[[Job, float], bool] | None = None,
-        inline: bool | None = None,
-    ) -> None:
+    def __init__(self, workers: int = 2, interruptible: Callable[[Job, float], bool] | None = None) -> None:
         if workers < 1:
             raise UserError(f"workers is {workers}, expected at least 1")
-        self.workers = workers
-        self.interruptible = interruptible if interruptible is not None else lambda job, fraction: False
+        self.workers, self.interruptible = workers, interruptible or (lambda job, fraction: False)
         alone = workers == 1 and interruptible is None
-        self.inline = (alone if inline is None else inline) or bool(multiprocessing.current_process().daemon)
+        self.inline = alone or bool(multiprocessing.current_process().daemon)
 
     def run(self, jobs: Iterable[Job], deadline: float | None = None) -> Iterator[JobEvent]:
-        waiting = list(jobs)
-        if self.inline:
-            yield from _run_inline(waiting, deadline)
-            return
-        idle: list[_Worker] = []
-        busy: dict[Connection, _Worker] = {}
+        waiting, idle, busy = list(jobs), list[_Worker](), dict[Connection, _Worker]()
         try:
             while waiting or busy:
-                if _is_past(deadline):
+                if deadline is not None and time.monotonic() >= deadline:
                     waiting.clear()
                     for worker in [one for one in busy.values() if self.interruptible(one.job, one.fraction)]:
                         busy.pop(worker.pipe).kill()
+                if self.inline and waiting:
+                    job = waiting.pop(0)
+                    yield JobEvent(job, **_outcome(job, lambda fraction: None))
+                    continue
                 self._assign(waiting, idle, busy)
                 for pipe in cast("list[Connection]", wait(list(busy), timeout=0.5)):
                     worker = busy[pipe]
@@ -107,9 +95,7 @@ class LocalExecutor:
                     if event is None:
                         continue
                     if event.type != "progress":
-                        del busy[pipe]
-                        if worker.is_alive:
-                            idle.append(worker)
+                        idle.append(busy.pop(pipe))
                     yield event
         finally:
             for worker in (*idle, *busy.values()):
@@ -122,8 +108,8 @@ class LocalExecutor:
             index = next((index for index, job in enumerate(waiting) if job.group not in groups), None)
             if index is None:
                 return
-            while idle and not idle[-1].is_alive:
-                idle.pop()
+            while idle and not idle[-1].process.is_alive():
+                idle.pop().kill()
             worker = idle.pop() if idle else _Worker()
             busy[worker.pipe] = worker
             worker.begin(waiting.pop(index))
@@ -139,12 +125,6 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.has_started = False
-        self.job: Job
-        self.fraction = 0.0
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process.is_alive()
 
     def begin(self, job: Job) -> None:
         self.job, self.fraction = job, 0.0
@@ -152,27 +132,21 @@ class _Worker:
             self.pipe.send(job)
 
     def receive(self) -> JobEvent | None:
-        """The next message as an event; None if it only tells that the process has started."""
+        """The next event; None if the process has just started."""
         try:
-            type_, content = self.pipe.recv()
+            news = self.pipe.recv()
+            self.has_started = True
         except (EOFError, OSError):
             self.process.join()
-            reason = f"its process ended with code {self.process.exitcode}"
+            news = {"type": "failed", "reason": f"its process ended with code {self.process.exitcode}"}
             if not self.has_started:  # it imports the script that started it, and that may start everything over again
-                reason += (
-                    " before it could begin; a script that starts jobs needs 'if __name__ == \"__main__\":' around its "
-                    "calls, or workers=1"
-                )
-            return JobEvent(self.job, "failed", self.fraction, reason=reason)
-        if type_ == "ready":
-            self.has_started = True
+                news["reason"] += (" before it could begin; a script that starts jobs needs 'if __name__ == "
+                                   "\"__main__\":' around its calls, or workers=1")  # fmt: skip
+        if news is None:
             return None
-        if type_ == "progress":
-            self.fraction = content
-            return JobEvent(self.job, "progress", content)
-        if type_ == "done":
-            return JobEvent(self.job, "done", 1.0, result=content)
-        return JobEvent(self.job, "failed", self.fraction, reason=content)
+        event = JobEvent(self.job, **{"fraction": self.fraction, **news})
+        self.fraction = event.fraction
+        return event
 
     def kill(self) -> None:
         self.process.kill()
@@ -180,28 +154,16 @@ class _Worker:
         self.pipe.close()
 
 
-def _is_past(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
+def _outcome(job: Job, report: Report) -> dict[str, Any]:
+    """Do a job; the last event about it, without the job."""
+    try:
+        return {"type": "done", "fraction": 1.0, "result": job.function(*job.arguments, report=report)}
+    except (UserError, OSError) as error:
+        return {"type": "failed", "reason": str(error)}
 
 
-def _run_inline(jobs: list[Job], deadline: float | None) -> Iterator[JobEvent]:
-    for job in jobs:
-        if _is_past(deadline):
-            return
-        try:
-            event = JobEvent(job, "done", 1.0, result=job(lambda fraction: None))
-        except (UserError, OSError) as error:
-            event = JobEvent(job, "failed", reason=str(error))
-        yield event
-
-
-# --- in a worker -----------------------------------------------------------------------------------------------------
-
-
-def init_worker(parent: int) -> None:
-    """One thread, deaf to Ctrl-C, and an end with the process `parent`, also if that one was killed."""
-    import signal
-
+def _serve_jobs(pipe: Connection, parent: int) -> None:
+    """The life of a worker: one thread, deaf to Ctrl-C; it ends with its parent, also if that one was killed."""
     import torch
 
     torch.set_num_threads(1)
@@ -212,25 +174,21 @@ def init_worker(parent: int) -> None:
             time.sleep(0.5)
         os._exit(1)
 
+    def report(fraction: float) -> None:
+        pipe.send({"type": "progress", "fraction": float(fraction)})
+
     threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _serve_jobs(pipe: Connection, parent: int) -> None:
-    init_worker(parent)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
-        pipe.send(("ready", None))
+        pipe.send(None)
         while True:
             data = pipe.recv_bytes()
             try:
-                job: Job = pickle.loads(data)
-                pipe.send(("done", job(lambda fraction: pipe.send(("progress", float(fraction))))))
+                pipe.send(_outcome(pickle.loads(data), report))
             except (BrokenPipeError, ConnectionResetError):
                 raise
-            except (UserError, OSError) as error:
-                pipe.send(("failed", str(error)))
             except Exception as error:  # a mistake in the job's code; it must not end the jobs after it
                 traceback.print_exc()
-                pipe.send(("failed", f"{type(error).__name__}: {error}"))
+                pipe.send({"type": "failed", "reason": f"{type(error).__name__}: {error}"})
 
 
 @contextlib.contextmanager

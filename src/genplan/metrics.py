@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,18 +16,14 @@ from genplan.types import Metric, Rollout, Task
 NUM_RESAMPLES = 1000
 
 
-def _spl(reference: str) -> Callable[[Rollout], float | None]:
-    """Success weighted by path length, S · L / max(L, steps): L is the steps of a reference, at least 1."""
-
-    def spl(rollout: Rollout) -> float | None:
-        best = rollout.references.get(reference)
-        return None if best is None else path_efficiency(rollout.success, rollout.num_steps, best)
-
-    return spl
-
-
 def path_efficiency(success: bool, num_steps: int, reference_steps: int) -> float:
+    """Success weighted by path length, S · L / max(L, steps): L is the steps of a reference, at least 1."""
     return success * max(reference_steps, 1) / max(reference_steps, num_steps, 1)
+
+
+def _spl(reference: str, rollout: Rollout) -> float | None:
+    best = rollout.references.get(reference)
+    return None if best is None else path_efficiency(rollout.success, rollout.num_steps, best)
 
 
 def _cells_visited(rollout: Rollout) -> float | None:
@@ -42,16 +38,13 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("success", lambda rollout: float(rollout.success), format=".1%", interval="wilson"),
-        Metric("spl", _spl("expert"), label="SPL"),
-        Metric("spl_shortest", _spl("shortest"), label="SPL (shortest)"),
+        Metric("spl", functools.partial(_spl, "expert"), label="SPL"),
+        Metric("spl_shortest", functools.partial(_spl, "shortest"), label="SPL (shortest)"),
         Metric("steps", lambda rollout: float(rollout.num_steps), higher_is_better=False, format=".1f"),
         Metric("cells_visited", _cells_visited, format=".1f", label="cells visited"),
         Metric(  # of all steps, those that changed nothing observed
-            "stalling",
-            lambda rollout: float(rollout.num_steps - int(rollout.changed.sum())),
-            weight=lambda rollout: float(rollout.num_steps),
-            higher_is_better=False,
-            format=".0%",
+            "stalling", lambda rollout: float(rollout.num_steps - int(rollout.changed.sum())),
+            weight=lambda rollout: float(rollout.num_steps), higher_is_better=False, format=".0%",
         ),
         Metric("return", lambda rollout: float(rollout.rewards.sum()), format=".2f"),
         Metric("num_plans", lambda rollout: float(rollout.num_plans), higher_is_better=False, format=".1f",
@@ -63,11 +56,10 @@ NEED_SUCCESS = ("success", "spl", "spl_shortest")
 
 def resolve(task: Task) -> tuple[Metric, ...]:
     """The metrics of a task, the headline first. Without success, the return comes first and nothing needs success."""
-    metrics = []
-    for one in task.metrics:
-        if isinstance(one, str) and one not in METRICS:
-            raise UserError(f"task {task.name} names the metric '{one}'; known are {', '.join(METRICS)}, or a Metric")
-        metrics.append(METRICS[one] if isinstance(one, str) else one)
+    if unknown := [one for one in task.metrics if isinstance(one, str) and one not in METRICS]:
+        known = ", ".join(METRICS)
+        raise UserError(f"task {task.name} names the metric '{unknown[0]}'; known are {known}, or a Metric")
+    metrics = [METRICS[one] if isinstance(one, str) else one for one in task.metrics]
     if task.success is None:
         metrics = [one for one in metrics if one.name not in NEED_SUCCESS]
         metrics.sort(key=lambda one: one.name != "return")
@@ -85,12 +77,8 @@ class Summary:
 
 def episode_values(metric: Metric, rollouts: Sequence[Rollout]) -> list[float] | None:
     """What the metric gives for each episode, before it is divided by weights; None if it is not defined for one."""
-    values = []
-    for rollout in rollouts:
-        if (value := metric.of(rollout)) is None:
-            return None
-        values.append(value)
-    return values
+    values = [value for rollout in rollouts if (value := metric.of(rollout)) is not None]
+    return values if len(values) == len(rollouts) else None
 
 
 def episode_weights(metric: Metric, rollouts: Sequence[Rollout]) -> list[float] | None:
@@ -105,11 +93,9 @@ def summarize(metric: Metric, rollouts: Sequence[Rollout]) -> Summary | None:
 
 def summarize_values(metric: Metric, values: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
     """The same, from what the episodes gave."""
-    total = len(values) if weights is None else sum(weights)
-    value = sum(values) / (total or 1)
-    if metric.interval == "wilson":
-        return Summary(value, *wilson(round(sum(values)), len(values)))
-    return Summary(value, *_bootstrap(values, weights))
+    value = sum(values) / ((len(values) if weights is None else sum(weights)) or 1)
+    is_share = metric.interval == "wilson"
+    return Summary(value, *(wilson(round(sum(values)), len(values)) if is_share else _bootstrap(values, weights)))
 
 
 def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:

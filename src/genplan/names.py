@@ -13,8 +13,7 @@ file.py:Name                 your own: a class (or function) that is called with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from genplan import checkpoint, config, migrations, planners, presets, tasks
 from genplan.errors import UserError
@@ -45,9 +44,10 @@ def load_planner(name: str, task: Task, train_task: str | None = None) -> Planne
         return _untrained(name, task, train_task)[0]
     if ".py:" in name:
         return _user_planner(name)
-    if _is_run(name):
+    if checkpoint.is_run(name):
         return checkpoint.load_planner(checkpoint.run_dir(name))[0].for_spec(task.spec)
-    raise UserError(f"there is no planner '{name}'; expected one of:\n{name_help()}")
+    known = "\n".join((__doc__ or "").strip().splitlines()[2:])  # without the title
+    raise UserError(f"there is no planner '{name}'; expected one of:\n{known}")
 
 
 def load_for_eval(
@@ -58,16 +58,15 @@ def load_for_eval(
     Of a planner without a network, only `action_steps` can be chosen: by whoever plays the episodes.
     """
     options = dict(options or {})
-    if _is_run(name):
+    if checkpoint.is_run(name):
         learned, run_config = checkpoint.load_planner(checkpoint.run_dir(name))
         if task_name is None and len(names := tasks.task_names(run_config["task"])) > 1:
             raise UserError(f"'{name}' was trained on several tasks; choose one with --task: {', '.join(names)}")
         task = tasks.get(task_name or run_config["task"])
     else:
         if task_name is None:
-            raise UserError(
-                f"'{name}' is not a run folder; name a task with --task, or a run folder made by 'genplan train'"
-            )
+            raise UserError(f"'{name}' is not a run folder; name a task with --task, or a run folder made by "
+                            "'genplan train'")  # fmt: skip
         task = tasks.get(task_name)
         if not name.startswith(UNTRAINED):
             if of_network := [option for option in options if option != "action_steps"]:
@@ -83,15 +82,6 @@ def default_baseline(task: Task) -> str:
     return "random:demos" if task.name in reference.demonstrated_actions() else "random:uniform"
 
 
-def name_help() -> str:
-    """All kinds of names, a line each."""
-    return "\n".join((__doc__ or "").strip().splitlines()[2:])  # without the title
-
-
-def _is_run(name: str) -> bool:
-    return name.startswith("pretrained:") or (Path(name) / "config.json").is_file()
-
-
 def _expert(task: Task) -> Planner:
     if task.expert is None:
         raise UserError(f"task {task.name} has no expert; give it one with Task(expert=...)")
@@ -103,11 +93,8 @@ def _untrained(name: str, task: Task, train_task: str | None) -> tuple[LearnedPl
     method = name.removeprefix(UNTRAINED)
     spec = task.spec if train_task is None else tasks.get(train_task).spec
     settings, _ = presets.default_config(train_task or task.name, method)
-    planner = planners.build(method, spec, settings).eval()
-    run_config = {
-        "method": method, "task": train_task or task.name, "spec": spec.to_json(), "planner": config.to_dict(settings),
-    }  # fmt: skip
-    return planner.for_spec(task.spec), run_config
+    run_config = {"method": method, "task": train_task or task.name, "planner": config.to_dict(settings)}
+    return planners.build(method, spec, settings).eval().for_spec(task.spec), run_config
 
 
 def _user_planner(name: str) -> Planner:
@@ -116,8 +103,7 @@ def _user_planner(name: str) -> Planner:
         try:
             found = found()
         except Exception as error:
-            reason = error_location(error, name)
-            raise UserError(f"'{name}' cannot be called without arguments: {reason}") from error
+            raise UserError(f"'{name}' cannot be called without arguments: {error_location(error, name)}") from error
     for method in ("reset", "plan", "observe"):
         if not callable(getattr(found, method, None)):
             raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")
@@ -125,9 +111,7 @@ def _user_planner(name: str) -> Planner:
         raise UserError(f"'{name}' has no privileged, expected True or False: see genplan.types.Planner")
     steps = getattr(found, "action_steps", "")
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
-        raise UserError(
-            f"'{name}' has {f'action_steps {steps!r}' if steps != '' else 'no action_steps'}, expected a number of "
-            "actions to execute of each plan, or None for all: see genplan.types.Planner"
-        )
-    planner: Planner = found
-    return planner
+        has = f"action_steps {steps!r}" if steps != "" else "no action_steps"
+        raise UserError(f"'{name}' has {has}, expected a number of actions to execute of each plan, or None for all: "
+                        "see genplan.types.Planner")  # fmt: skip
+    return cast("Planner", found)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from genplan import checkpoint, tasks
 from genplan.errors import UserError
@@ -43,10 +42,8 @@ class Policy:
     def __init__(self, planner: LearnedPlanner, task: Task, config: Mapping[str, Any]) -> None:
         self.planner, self.task, self.config = planner, task, dict(config)
         if planner.privileged:
-            raise UserError(
-                f"a {config['method']} planner needs privileged goals from the simulator, and an observation has "
-                "none; evaluate it with: genplan eval"
-            )
+            raise UserError(f"a {config['method']} planner needs privileged goals from the simulator, and an "
+                            "observation has none; evaluate it with: genplan eval")  # fmt: skip
         self._ids = torch.zeros(1, dtype=torch.int64)
         self.reset()
 
@@ -68,14 +65,10 @@ class Policy:
         rng = Rng.of(seed, self._episode, self._num_plans)
         plan, self._memory = planner.plan(observations, self._memory, rng, self._ids, keep_trace=keep_trace)
         self._num_plans += 1
-        return SinglePlan(
-            actions=plan.actions[0].cpu().numpy(),
-            states=_first_row(plan.states),
-            goals=_first_row(plan.goals),
-            energy=None if plan.energy is None else float(plan.energy[0]),
-            confidence=_first_row(plan.confidence),
-            trace=plan.trace,
-        )
+        parts = (plan.states, plan.goals, plan.confidence)
+        states, goals, confidence = (None if one is None else one[0].cpu().numpy() for one in parts)
+        energy = None if plan.energy is None else float(plan.energy[0])
+        return SinglePlan(plan.actions[0].cpu().numpy(), states, goals, energy, confidence, plan.trace)
 
     @torch.no_grad()
     def observe(self, action: Any, observation: Any) -> None:
@@ -87,23 +80,18 @@ class Policy:
         self._memory = self.planner.observe(self._memory, torch.from_numpy(executed), observations, self._ids)
 
     def _observations(self, observation: Any) -> Observations:
-        fields = self.task.spec.fields
-        found = sorted(observation) if isinstance(observation, Mapping) else type(observation).__name__
-        if not (isinstance(observation, Mapping) and fields.keys() <= observation.keys()):
+        fields, is_dict = self.task.spec.fields, isinstance(observation, Mapping)
+        if not (is_dict and fields.keys() <= observation.keys()):
+            found = sorted(observation) if is_dict else type(observation).__name__
             try:
                 # Without the simulator: an observe() that looks inside it cannot be used here.
                 observation = self.task.observe(None, observation)  # type: ignore[arg-type]
             except Exception as error:
-                raise UserError(
-                    f"the observation is {found}, expected the fields {', '.join(fields)}, or the own observation of "
-                    f"the environment of {self.task.name} ({type(error).__name__}: {error})"
-                ) from error
+                raise UserError(f"the observation is {found}, expected the fields {', '.join(fields)}, or the own "
+                                f"observation of the environment of {self.task.name} ({type(error).__name__}: {error})"
+                                ) from error  # fmt: skip
         checked: Observation = {name: one.check(observation[name], f"field '{name}'") for name, one in fields.items()}
         return Observations.stack([checked])
-
-
-def _first_row(tensor: Tensor | None) -> NDArray[Any] | None:
-    return None if tensor is None else tensor[0].cpu().numpy()
 
 
 def load(name: str | Path, task: str | None = None) -> Policy:

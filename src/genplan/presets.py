@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,18 +39,16 @@ class TrainConfig:
     evaluate_episodes: int = 50
 
     def __post_init__(self) -> None:
-        positive = ("steps", "batch_size", "windows_per_scene", "learning_rate", "threads", "log_every",
-                    "validate_every", "save_every", "evaluate_episodes")  # fmt: skip
-        for name in positive:
+        for name in ("steps", "batch_size", "windows_per_scene", "learning_rate", "max_grad_norm", "threads",
+                     "log_every", "validate_every", "save_every", "evaluate_episodes"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("warmup_steps", "weight_decay", "max_grad_norm", "goal_proximity_exponent", "evaluate_every"):
+        for name in ("warmup_steps", "weight_decay", "goal_proximity_exponent", "evaluate_every"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"{name} is {getattr(self, name)}, expected at least 0")
         if self.batch_size % self.windows_per_scene:
-            raise UserError(
-                f"batch_size is {self.batch_size}, expected a multiple of windows_per_scene, {self.windows_per_scene}"
-            )
+            found, each = self.batch_size, self.windows_per_scene
+            raise UserError(f"batch_size is {found}, expected a multiple of windows_per_scene, {each}")
         if not 0 <= self.ema_decay < 1:
             raise UserError(f"ema_decay is {self.ema_decay}, expected 0 to below 1")
 
@@ -108,16 +106,18 @@ def default_transforms(task_name: str, preset: str = "default") -> list[dict[str
         return []
     if task_name == "all":
         return [dict(SYMMETRY), dict(COLOR_PERMUTATION)]
-    recipes = [
-        [dict(one) if isinstance(one, Mapping) else transform_to_json(one) for one in tasks.get(name).transforms]
-        for name in tasks.task_names(task_name)
-    ]
+    recipes = [recipe_to_json(tasks.get(name).transforms) for name in tasks.task_names(task_name)]
     return [one for one in recipes[0] if all(one in others for others in recipes[1:])]
+
+
+def recipe_to_json(transforms: Iterable[Any]) -> list[dict[str, Any]]:
+    """Data transforms, each an object or JSON already."""
+    return [dict(one) if isinstance(one, Mapping) else transform_to_json(one) for one in transforms]
 
 
 def _paper_config(task_name: str | None, method: str, planner: Any) -> tuple[Any, TrainConfig]:
     """The paper's hyper-parameter tables, Algorithms 1 and 2 to the letter, whole plans executed."""
-    if "preset" not in config.leaf_names(planner):
+    if "preset" not in config.leaves(planner):
         raise UserError(f"the preset 'paper' is for GenPlan-M and GenPlan-U, found {method}; use 'default'")
     row = next((row for row in ROWS.values() if row.train_task == task_name), ROWS["MazeS4G1"])
     planner = config.override(
@@ -126,12 +126,7 @@ def _paper_config(task_name: str | None, method: str, planner: Any) -> tuple[Any
         entropy_bound=row.entropy, action_steps=row.horizon, iterations=row.iterations, order="random",
         goals_first=False, temperature=1.0,
     )  # fmt: skip
-    training = TrainConfig(
-        steps=5000,
-        batch_size=64,
-        windows_per_scene=1,
-        learning_rate=8e-4,
-        weight_decay=0.1,
+    return planner, TrainConfig(
+        steps=5000, batch_size=64, windows_per_scene=1, learning_rate=8e-4, weight_decay=0.1,
         goal_proximity_exponent=0.0,
-    )
-    return planner, training
+    )  # fmt: skip

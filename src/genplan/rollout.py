@@ -6,6 +6,7 @@ after the other, and the planner is asked once for all of them that need a plan.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,9 +52,8 @@ class EnvBatch:
         made = [task.make_env() for _ in self.seeds] if envs is None else envs
         self.envs = [env if wrapper is None else wrapper(env) for env in made]
         self.num_steps = [0] * len(self.envs)
-        self.current: list[Observation] = [
-            task.observe(env, env.reset(seed=seed)[0]) for env, seed in zip(self.envs, self.seeds, strict=True)
-        ]
+        starts = zip(self.envs, self.seeds, strict=True)
+        self.current: list[Observation] = [task.observe(env, env.reset(seed=seed)[0]) for env, seed in starts]
         self._check(self.current[0])
         # What changes most often is compared first; a scene is compared only if nothing else changed.
         self._compared = (*task.spec.step_fields, *task.spec.scene_fields)
@@ -73,23 +73,19 @@ class EnvBatch:
 
     def step(self, ids: Tensor, actions: Tensor) -> StepResult:
         """Step the rows `ids` with one action each; the task's own limit of steps ends an episode too."""
-        task, result = self.task, StepResult([], [], [], [], [], [], [])
+        task, results = self.task, []
         chosen = actions.tolist() if actions.ndim == 1 else actions.numpy()
         for row, action in zip(ids.tolist(), chosen, strict=True):
             raw, reward, terminated, truncated, info = self.envs[row].step(action)
             self.num_steps[row] += 1
             before, after = self.current[row], task.observe(self.envs[row], raw)
             self.current[row] = after
-            terminated = bool(terminated)
+            reward, terminated = float(reward), bool(terminated)
             truncated = bool(truncated or (self.num_steps[row] >= task.max_steps and not terminated))
-            result.rewards.append(float(reward))
-            result.terminations.append(terminated)
-            result.truncations.append(truncated)
-            result.success.append(task.success is not None and bool(task.success(float(reward), terminated, info)))
-            result.done.append(terminated or truncated)
-            result.changed.append(not observations_equal(before, after, self._compared))
-            result.infos.append(self._kept(info) if task.infos else {})
-        return result
+            success = task.success is not None and bool(task.success(reward, terminated, info))
+            changed = not observations_equal(before, after, self._compared)
+            results.append((reward, terminated, truncated, success, terminated or truncated, changed, self._kept(info)))
+        return StepResult(*map(list, zip(*results, strict=True)))
 
     def close(self) -> None:
         for env in self.envs:
@@ -148,7 +144,10 @@ def rollout(
                   planner's own number, or whole plans
     """
     size, actions_space = len(batch), batch.task.spec.actions
-    limits = _limits(planner.action_steps if action_steps is None else action_steps, size)
+    each = planner.action_steps if action_steps is None else action_steps
+    limits = each if isinstance(each, Sequence) else [each] * size
+    if wrong := [limit for limit in limits if limit is not None and limit < 1]:
+        raise ValueError(f"action_steps is {wrong[0]}, expected at least 1 action per plan")
     oracle = batch.oracle if planner.privileged else None
     observations = batch.observations()
     memory = planner.reset(observations, oracle)
@@ -159,8 +158,7 @@ def rollout(
     active = torch.arange(size, device=CPU)
     while len(active):
         rows = active.tolist()
-        without_plan = [index for index, row in enumerate(rows) if not queues[row]]
-        waiting = torch.tensor(without_plan, dtype=torch.int64, device=CPU)
+        waiting = torch.tensor([not queues[row] for row in rows], device=CPU).nonzero().squeeze(-1)
         planned_ids, plan = active[waiting], None
         if len(waiting):
             rng = Rng.of(seed, episodes[planned_ids], num_plans[planned_ids])
@@ -176,24 +174,13 @@ def rollout(
         result = batch.step(active, actions)
         observations = batch.observations(active)
         memory = planner.observe(memory, actions, observations, active)
-        plan_index = (num_plans[active] - 1).tolist()
-        yield Steps(
-            active, actions, before, observations, result, plan, planned_ids, plan_index,
-            [plan_steps[row] for row in rows],
-        )  # fmt: skip
+        plan_index, plan_step = (num_plans[active] - 1).tolist(), [plan_steps[row] for row in rows]
+        yield Steps(active, actions, before, observations, result, plan, planned_ids, plan_index, plan_step)
         for row in rows:
             plan_steps[row] += 1
         if any(result.done):
             running = ~torch.tensor(result.done, device=CPU)
             active, observations = active[running], observations[running]
-
-
-def _limits(action_steps: int | Sequence[int] | None, size: int) -> list[int | None]:
-    limits: list[int | None] = list(action_steps) if isinstance(action_steps, Sequence) else [action_steps] * size
-    for limit in limits:
-        if limit is not None and limit < 1:
-            raise ValueError(f"action_steps is {limit}, expected at least 1 action per plan")
-    return limits
 
 
 def _validated(found: Any, num_rows: int, space: Actions) -> tuple[Plan, Any, list[Any]]:
@@ -209,13 +196,12 @@ def _validated(found: Any, num_rows: int, space: Actions) -> tuple[Plan, Any, li
             f"plan() returned actions of {found_type}, expected a tensor of {'whole' if whole else 'floating point'} "
             "numbers"
         )
-    expected = (num_rows, "H", *space.shape)
-    if actions.ndim != len(expected) or len(actions) != num_rows or not actions.shape[1] or (
-        tuple(actions.shape[2:]) != space.shape
-    ):  # fmt: skip
+    shape = tuple(actions.shape)
+    if len(shape) < 2 or shape[0] != num_rows or not shape[1] or shape[2:] != space.shape:
+        expected = ", ".join(map(str, (num_rows, "H", *space.shape)))
         raise UserError(
-            f"plan() returned actions of shape {tuple(actions.shape)}, expected "
-            f"({', '.join(map(str, expected))}): one line per row that was asked for, of at least one action"
+            f"plan() returned actions of shape {shape}, expected ({expected}): one line per row that was asked for, "
+            "of at least one action"
         )
     checked: NDArray[Any] = space.check(actions.cpu().numpy(), "the actions that plan() returned")
     return plan, memory, checked.tolist() if whole else list(checked)
@@ -233,64 +219,44 @@ def play(
 ) -> list[Rollout]:
     """One finished episode per seed, in this order. `on_progress` gets the number of episodes that just ended."""
     batch = EnvBatch(task, seeds, wrapper)
-    recorder = _Recorder(batch)
+    size, first = len(batch), batch.observations()
+    ids, num_plans = [np.arange(size)], [0] * size
+    observed = {name: [first[name].numpy()] for name in task.spec.step_fields}
+    columns: dict[str, list[NDArray[Any]]] = defaultdict(list)
     try:
         for steps in rollout(planner, batch, seed=seed, action_steps=action_steps):
-            recorder.add(steps)
-            if on_progress is not None and any(steps.result.done):
-                on_progress(sum(steps.result.done))
+            result = steps.result
+            ids.append(steps.ids.numpy())
+            for name in observed:
+                observed[name].append(steps.observations[name].numpy().copy())  # planners may keep the tensor
+            columns["actions"].append(steps.actions.numpy())
+            for name in ("rewards", "changed", "terminations", "truncations", "success"):
+                columns[name].append(np.array(getattr(result, name)))
+            for key in task.infos:
+                columns[f"info/{key}"].append(np.array([info[key] for info in result.infos]))
+            for row, index in zip(steps.ids.tolist(), steps.plan_index, strict=True):
+                num_plans[row] = index + 1
+            if on_progress is not None and any(result.done):
+                on_progress(sum(result.done))
     finally:
         batch.close()
-    return recorder.rollouts()
-
-
-class _Recorder:
-    """Collects batched steps, column by column, and splits them into episodes at the end."""
-
-    def __init__(self, batch: EnvBatch) -> None:
-        self.batch = batch
-        self.fields = batch.task.spec.step_fields
-        first = batch.observations()
-        self.columns: dict[str, list[Any]] = {}
-        self.observed: dict[str, list[Any]] = {name: [first[name].numpy()] for name in self.fields}
-        self.ids: list[Any] = []
-        self.num_plans = [0] * len(batch)
-
-    def add(self, steps: Steps) -> None:
-        self.ids.append(steps.ids.numpy())
-        for name in self.fields:
-            self.observed[name].append(steps.observations[name].numpy().copy())  # planners may keep the tensor
-        result = steps.result
-        columns: dict[str, Any] = {
-            "actions": steps.actions.numpy(), "rewards": result.rewards, "changed": result.changed,
-            "terminated": result.terminations, "truncated": result.truncations, "success": result.success,
-            **{f"info/{key}": [info[key] for info in result.infos] for key in self.batch.task.infos},
-        }  # fmt: skip
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).append(np.asarray(values))
-        for row, index in zip(steps.ids.tolist(), steps.plan_index, strict=True):
-            self.num_plans[row] = index + 1
-
-    def rollouts(self) -> list[Rollout]:
-        task, size = self.batch.task, len(self.batch)
-        stepped = _split(self.columns, np.concatenate(self.ids), size)
-        observed = _split(self.observed, np.concatenate([np.arange(size), *self.ids]), size)
-        return [
-            Rollout(
-                seed=self.batch.seeds[row],
-                spec=task.spec,
-                observations=observed[row],
-                actions=columns["actions"],
-                rewards=columns["rewards"],
-                terminated=bool(columns["terminated"][-1]),
-                truncated=bool(columns["truncated"][-1]),
-                success=bool(columns["success"].any()),
-                changed=columns["changed"],
-                num_plans=self.num_plans[row],
-                infos={key: columns[f"info/{key}"] for key in task.infos},
-            )
-            for row, columns in enumerate(stepped)
-        ]
+    seen, stepped = _split(observed, np.concatenate(ids), size), _split(columns, np.concatenate(ids[1:]), size)
+    return [
+        Rollout(
+            seed=batch.seeds[row],
+            spec=task.spec,
+            observations=seen[row],
+            actions=one["actions"],
+            rewards=one["rewards"],
+            terminated=bool(one["terminations"][-1]),
+            truncated=bool(one["truncations"][-1]),
+            success=bool(one["success"].any()),
+            changed=one["changed"],
+            num_plans=num_plans[row],
+            infos={key: one[f"info/{key}"] for key in task.infos},
+        )
+        for row, one in enumerate(stepped)
+    ]
 
 
 def _split(columns: dict[str, list[NDArray[Any]]], ids: NDArray[np.int64], size: int) -> list[dict[str, NDArray[Any]]]:

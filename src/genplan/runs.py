@@ -9,19 +9,19 @@ import dataclasses
 import hashlib
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from genplan import checkpoint, presets, tasks
 from genplan import config as settings
 from genplan.collect import CollectConfig, collect
 from genplan.data import store
-from genplan.data.transforms import Transform, extend_episodes, transform_from_json, transform_to_json
+from genplan.data.transforms import Transform, extend_episodes, transform_from_json
 from genplan.data.windows import TaskMixture, Windows, split_episodes
 from genplan.errors import CheckpointError, DataError, UserError
 from genplan.evaluate import evaluate
@@ -29,30 +29,16 @@ from genplan.files import write_atomically, write_json
 from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
 from genplan.spec import PlanSpec, Stream
-from genplan.training import EvaluateFn, Trainer
+from genplan.training import Trainer
 from genplan.types import VALIDATION_SEEDS, Episode, Task
 
-OnProgress = Callable[[int], None]
-"""Gets the number of demonstrations that were just collected."""
-
-
-class TaskData(NamedTuple):
-    """A task, and demonstrations of it."""
-
-    task: Task
-    dataset: store.Dataset
+TaskData = list[tuple[Task, store.Dataset]]  # tasks, and demonstrations of each
 
 
 def create_run(
-    folder: Path,
-    task_name: str,
-    method: str,
-    planner: Any,
-    training: TrainConfig,
-    dataset: str | None = None,
+    folder: Path, task_name: str, method: str, planner: Any, training: TrainConfig, dataset: str | None = None,
     transforms: Sequence[Transform | Mapping[str, Any]] | None = None,
-    on_progress: OnProgress | None = None,
-) -> Trainer:
+) -> Trainer:  # fmt: skip
     """A new run in an empty folder; demonstrations are collected if they are not there.
 
     planner     settings of the method: its `Config`
@@ -61,43 +47,36 @@ def create_run(
     if (folder / "config.json").exists():
         raise UserError(f"there is a run in {folder} already; go on with --resume {folder}, or name another --out")
     if transforms is None:
-        recipe = presets.default_transforms(task_name, settings.get(planner, "preset", "default"))
-    else:
-        recipe = [dict(one) if isinstance(one, Mapping) else transform_to_json(one) for one in transforms]
-    task_data = _load_data(task_name, dataset, on_progress)
+        transforms = presets.default_transforms(task_name, settings.get(planner, "preset", "default"))
+    recipe, task_data = presets.recipe_to_json(transforms), _load_data(task_name, dataset)
     config = {
-        "format": checkpoint.FORMAT,
-        "method": method,
-        "task": task_name,
-        "spec": _spec([task.spec for task, _ in task_data]).to_json(),
-        "planner": settings.to_dict(planner),
-        "training": settings.to_dict(training),
-        "transforms": recipe,
-        "dataset": _describe(task_data),
-        "versions": {**store.versions(), "torch": torch.__version__},
-        "commit": commit(),
-    }
-    planner_, parts = _prepare(config, task_data)  # what cannot be trained leaves no folder behind
-    write_json(folder / "config.json", config)
-    return _trainer(folder, config, planner_, parts, task_data)
+        "format": checkpoint.FORMAT, "method": method, "task": task_name,
+        "spec": _common_spec([task.spec for task, _ in task_data]).to_json(),
+        "planner": settings.to_dict(planner), "training": settings.to_dict(training), "transforms": recipe,
+        "dataset": {
+            "name": "+".join(data.name for _, data in task_data),
+            "digest": _joined([data.digest for _, data in task_data]),
+            "episodes": sum(len(data.episodes) for _, data in task_data),
+        },
+        "versions": {**store.versions(), "torch": torch.__version__}, "commit": commit(),
+    }  # fmt: skip
+    return _trainer(folder, config, task_data)
 
 
-def resume_run(folder: Path, on_progress: OnProgress | None = None) -> Trainer:
+def resume_run(folder: Path) -> Trainer:
     """The run in a folder, from its last checkpoint on (from the start, if it was stopped before the first)."""
     config = checkpoint.read_config(folder)
-    task_data = _load_data(config["task"], config["dataset"].get("name"), on_progress)
-    if not _matches(task_data, expected := str(config["dataset"].get("digest"))):
-        found = _describe(task_data)
-        raise DataError(
-            f"dataset {found['name']} has the content {found['digest']}, expected {expected} as when {folder} began"
-        )
-    return _trainer(folder, config, *_prepare(config, task_data), task_data)
+    name, expected = config["dataset"].get("name"), str(config["dataset"].get("digest"))
+    task_data = _load_data(config["task"], name)
+    if (found := _digest(task_data, expected)) != expected:
+        raise DataError(f"dataset {name} has the content {found}, expected {expected} as when {folder} began")
+    return _trainer(folder, config, task_data)
 
 
 def dataset_matches(config: Mapping[str, Any]) -> bool:
     """Whether the datasets that a run's config names still are what it was trained on."""
-    task_data = _load_data(config["task"], config["dataset"].get("name"), None)
-    return _matches(task_data, str(config["dataset"].get("digest")))
+    expected = str(config["dataset"].get("digest"))
+    return _digest(_load_data(config["task"], config["dataset"].get("name")), expected) == expected
 
 
 def commit() -> str:
@@ -114,10 +93,7 @@ def commit() -> str:
         return ""
 
 
-# --- data ------------------------------------------------------------------------------------------------------------
-
-
-def _load_data(task_name: str, dataset: str | None, on_progress: OnProgress | None) -> list[TaskData]:
+def _load_data(task_name: str, dataset: str | None) -> TaskData:
     """One dataset per task; several of either are joined by +."""
     names = tasks.task_names(task_name)
     datasets: Sequence[str | None] = [None] * len(names) if dataset is None else dataset.split("+")
@@ -126,40 +102,26 @@ def _load_data(task_name: str, dataset: str | None, on_progress: OnProgress | No
     task_data = []
     for name, wanted in zip(names, datasets, strict=True):
         task, default = tasks.get(name), CollectConfig(name)
-        if wanted is None or wanted == default.name:
-            data = collect(default, on_progress=on_progress)
-        else:
-            data = store.read(wanted, task)
+        data = collect(default) if wanted in (None, default.name) else store.read(str(wanted), task)
         if reason := store.incompatibility(data, task):
             raise DataError(f"dataset {data.name} does not fit task {name}: {reason}")
-        task_data.append(TaskData(task, data))
+        task_data.append((task, data))
     return task_data
 
 
-def _describe(task_data: Sequence[TaskData]) -> dict[str, Any]:
-    return {
-        "name": "+".join(data.name for _, data in task_data),
-        "digest": _joined([data.digest for _, data in task_data], "2-"),
-        "episodes": sum(len(data.episodes) for _, data in task_data),
-    }
+def _digest(task_data: TaskData, like: str) -> str:
+    """Of the content of all datasets, in the format that `like` has."""
+    return _joined([data.digest if like.startswith("2-") else str(data.digest_v1) for _, data in task_data])
 
 
-def _matches(task_data: Sequence[TaskData], digest: str) -> bool:
-    """Whether a run of that digest, of either format, was trained on these datasets."""
-    if len(task_data) == 1:
-        return task_data[0].dataset.matches(digest)
-    if digest.startswith("2-"):
-        return bool(digest == _describe(task_data)["digest"])
-    return digest == _joined([str(data.digest_v1) for _, data in task_data], "")
-
-
-def _joined(digests: Sequence[str], prefix: str) -> str:
+def _joined(digests: Sequence[str]) -> str:
     if len(digests) == 1:
         return digests[0]
+    prefix = "2-" if digests[0].startswith("2-") else ""
     return prefix + hashlib.sha256("+".join(digests).encode()).hexdigest()[:16]
 
 
-def _spec(specs: Sequence[PlanSpec]) -> PlanSpec:
+def _common_spec(specs: Sequence[PlanSpec]) -> PlanSpec:
     """The spec with the most states, with as many goals as any of them has."""
     largest = max(specs, key=lambda spec: 0 if spec.states is None else spec.states.size)
     num_goals = max(spec.num_goals for spec in specs)
@@ -174,19 +136,7 @@ def _spec(specs: Sequence[PlanSpec]) -> PlanSpec:
     return dataclasses.replace(largest, streams=streams)
 
 
-# --- stages ----------------------------------------------------------------------------------------------------------
-
-
-class _Parts(NamedTuple):
-    """The windows of all tasks, and the demonstrations that the codec is fitted on."""
-
-    windows: Windows | TaskMixture
-    held_out: Windows | TaskMixture
-    episodes: list[Episode]
-
-
-def _prepare(config: Mapping[str, Any], task_data: Sequence[TaskData]) -> tuple[LearnedPlanner, _Parts]:
-    """An untrained planner, and the windows that it is to be trained on."""
+def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData) -> Trainer:
     training = settings.from_dict(TrainConfig, config["training"])
     planner = checkpoint.untrained(config, training.seed)
     transforms = [transform_from_json(one) for one in config["transforms"]]
@@ -202,32 +152,28 @@ def _prepare(config: Mapping[str, Any], task_data: Sequence[TaskData]) -> tuple[
         exponent = 0.0 if task.success is None else training.goal_proximity_exponent
         parts[0].append(Windows(spec, episodes, needs, exponent, transforms))
         parts[1].append(Windows(spec, held_out, needs))
-    windows, held = (part[0] if len(part) == 1 else TaskMixture(part) for part in parts)
-    return planner, _Parts(windows, held, demonstrations)
-
-
-def _trainer(
-    folder: Path, config: Mapping[str, Any], planner: LearnedPlanner, parts: _Parts, task_data: Sequence[TaskData]
-) -> Trainer:
-    training = settings.from_dict(TrainConfig, config["training"])
-    _fit_codec(folder, planner, parts.episodes)
-    evaluate_fn = _evaluate_fn([task for task, _ in task_data])
-    return Trainer(folder, planner, parts.windows, parts.held_out, training, evaluate_fn)
+    if not (folder / "config.json").exists():  # not before: what cannot be trained leaves no folder behind
+        write_json(folder / "config.json", config)
+    _fit_codec(folder, planner, demonstrations)
+    windows, validation = (part[0] if len(part) == 1 else TaskMixture(part) for part in parts)
+    return Trainer(folder, planner, windows, validation, training, partial(_evaluate, [task for task, _ in task_data]))
 
 
 def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode]) -> None:
     """The stage before training: statistics of the data become tensors of the planner, once in the life of a run."""
     path, log = folder / "codec.safetensors", folder / "log.jsonl"
+    own = planner.state_dict()
     if path.exists():
         tensors, metadata = checkpoint.load_tensors(path)
-        own, errors = planner.state_dict(), metadata.get("errors", {})
+        errors = metadata.get("errors", {})
         if unknown := sorted(set(tensors) - set(own)):
             raise CheckpointError(f"{path} has the unknown tensor {unknown[0]}; config.json belongs to another model")
-        checkpoint.load_into(planner, {**own, **tensors}, path)
+        checkpoint.copy_into({name: own[name] for name in tensors}, tensors, path)
     else:
-        before = {name: tensor.clone() for name, tensor in planner.state_dict().items()}
+        before = {name: tensor.clone() for name, tensor in own.items()}
         errors = planner.fit_codec(episodes)
-        fitted = {name: one for name, one in planner.state_dict().items() if not _equal(one, before[name])}
+        fitted = {name: one for name, one in planner.state_dict().items()
+                  if not torch.allclose(one, before[name], rtol=0, atol=0, equal_nan=True)}  # fmt: skip
         if fitted:
             checkpoint.save_tensors(path, fitted, {"errors": errors})
     if errors and not log.exists():
@@ -235,18 +181,11 @@ def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode
         write_atomically(log, (json.dumps(line) + "\n").encode())
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-
-def _evaluate_fn(evaluated: Sequence[Task]) -> EvaluateFn:
-    def run(planner: LearnedPlanner, num_episodes: int) -> dict[str, float]:
-        metrics: dict[str, float] = {}
-        for task in evaluated:
-            seeds = VALIDATION_SEEDS[:num_episodes]
-            score = evaluate(planner.for_spec(task.spec), task, seeds, baseline=None).planner
-            prefix = f"{task.name}/" if len(evaluated) > 1 else ""
-            metrics |= {f"{prefix}{name}": one.value for name, one in score.metrics.items() if one is not None}
-        return metrics
-
-    return run
+def _evaluate(evaluated: Sequence[Task], planner: LearnedPlanner, num_episodes: int) -> dict[str, float]:
+    """Metrics on validation seeds, of each task."""
+    metrics: dict[str, float] = {}
+    for task in evaluated:
+        score = evaluate(planner.for_spec(task.spec), task, VALIDATION_SEEDS[:num_episodes], baseline=None).planner
+        prefix = f"{task.name}/" if len(evaluated) > 1 else ""
+        metrics |= {f"{prefix}{name}": one.value for name, one in score.metrics.items() if one is not None}
+    return metrics

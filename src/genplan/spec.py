@@ -7,7 +7,8 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from math import prod
+from typing import Any, Literal, NamedTuple, get_args
 
 import gymnasium
 import numpy as np
@@ -41,20 +42,17 @@ class Field:
     def __post_init__(self) -> None:
         for name in ("shape", "sizes", "vocabulary"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        expected = {"grid": 2, "words": 1, "vector": 1}.get(self.kind, min(len(self.shape), 1))
-        if len(self.shape) != expected or min(self.shape, default=1) < 1:
-            raise ValueError(f"a {self.kind} field has the shape {self.shape}, expected {expected} positive numbers")
-        numbers = (self.shape[0] if self.shape else 1) if self.kind == "category" else None
-        if self.kind in ("grid", "category") and (not self.sizes or min(self.sizes) < 1):
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"a field has the kind '{self.kind}', expected one of {', '.join(get_args(Kind))}")
+        axes, numbers = {"grid": 2, "words": 1, "vector": 1}.get(self.kind, min(len(self.shape), 1)), prod(self.shape)
+        if len(self.shape) != axes or min(self.shape, default=1) < 1:
+            raise ValueError(f"a {self.kind} field has the shape {self.shape}, expected {axes} positive numbers")
+        if self.kind in ("grid", "category") and min(self.sizes, default=0) < 1:
             raise ValueError(f"a {self.kind} field has the sizes {self.sizes}, expected vocabularies of at least 1")
-        if numbers is not None and len(self.sizes) != numbers:
+        if self.kind == "category" and len(self.sizes) != numbers:
             raise ValueError(f"a category field of {numbers} numbers has {len(self.sizes)} sizes, expected {numbers}")
         if self.kind == "words" and len(self.vocabulary) < 2:
             raise ValueError(f"a words field has {len(self.vocabulary)} words, expected padding and at least 1 more")
-
-    @property
-    def is_scene(self) -> bool:
-        return self.kind in SCENE_KINDS
 
     @property
     def array_shape(self) -> tuple[int, ...]:
@@ -65,15 +63,9 @@ class Field:
         kinds: dict[str, type[np.generic]] = {"grid": np.uint8, "vector": np.float32}
         return kinds.get(self.kind, np.int64)
 
-    @property
-    def limits(self) -> tuple[int, ...]:
-        """Of symbols: one more than the largest allowed, per entry of the last axis (or of all)."""
-        return (len(self.vocabulary),) if self.kind == "words" else self.sizes
-
     def check(self, array: Any, what: str, batch: tuple[int, ...] = ()) -> NDArray[Any]:
         """The array in the field's own dtype; anything that does not fit is refused with both numbers."""
-        array = np.asarray(array)
-        expected = (*batch, *self.array_shape)
+        array, expected = np.asarray(array), (*batch, *self.array_shape)
         if array.shape != expected:
             raise DataError(f"{what} has shape {array.shape}, expected {expected}")
         if self.kind == "vector":
@@ -82,22 +74,17 @@ class Field:
             if not np.isfinite(array).all():
                 raise DataError(f"{what} holds {array[~np.isfinite(array)].flat[0]}, expected finite numbers")
             return np.asarray(array, np.float32)
-        top = ", ".join(str(limit - 1) for limit in self.limits)
+        sizes = len(self.vocabulary) if self.kind == "words" else self.sizes if self.shape else self.sizes[0]
+        largest = np.array(sizes) - 1  # per entry of the last axis, or of all
+        wanted = ", ".join(map(str, np.atleast_1d(largest)))
         if not np.issubdtype(array.dtype, np.integer):
             bad = array[~np.isfinite(array)] if np.issubdtype(array.dtype, np.floating) else array[:0]
             found = f"; one is {bad.flat[0]}" if bad.size else ""
-            raise DataError(f"{what} has dtype {array.dtype}{found}, expected whole numbers from 0 to {top}")
-        outside = (array < 0) | (array >= np.array(self.limits if self.array_shape else self.limits[0]))
+            raise DataError(f"{what} has dtype {array.dtype}{found}, expected whole numbers from 0 to {wanted}")
+        outside = (array < 0) | (array > largest)
         if outside.any():
-            raise DataError(f"{what} holds {array[outside].flat[0]}, expected 0 to {top}")
+            raise DataError(f"{what} holds {array[outside].flat[0]}, expected 0 to {wanted}")
         return np.asarray(array, self.dtype)
-
-    def sample(self, rng: np.random.Generator) -> NDArray[Any]:
-        """A random example, for tests."""
-        if self.kind == "vector":
-            return rng.normal(size=self.shape).astype(np.float32)
-        limits = np.array(self.limits if self.array_shape else self.limits[0])
-        return np.asarray(rng.integers(0, np.broadcast_to(limits, self.array_shape))).astype(self.dtype)
 
     def space(self) -> gymnasium.Space[Any]:
         """The Gymnasium space of its arrays; words are stored as text."""
@@ -105,32 +92,25 @@ class Field:
             return spaces.Text(64 * self.shape[0], charset="abcdefghijklmnopqrstuvwxyz0123456789,.;:'-_<> ")
         if self.kind == "vector":
             return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
-        high = np.broadcast_to(np.array(self.sizes) - 1, self.array_shape if self.array_shape else (1,))
-        if not self.array_shape:
+        if not self.shape:
             return spaces.Discrete(self.sizes[0])
+        high = np.broadcast_to(np.array(self.sizes) - 1, self.array_shape)
         return spaces.Box(0, high.astype(self.dtype), dtype=self.dtype)
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Words as tokens [max_words], padded with 0."""
-        words = split_words(text)
+        words = re.findall(r"[^\s,]+|,", text.lower())
         if len(words) > self.shape[0]:
             raise DataError(f"the mission '{text}' has {len(words)} words, expected at most {self.shape[0]}")
         numbers = {word: number for number, word in enumerate(self.vocabulary)}
-        tokens = np.zeros(self.shape[0], np.int64)
-        for index, word in enumerate(words):
-            if word not in numbers:
-                close = difflib.get_close_matches(word, self.vocabulary[1:], n=1)
-                hint = f"did you mean '{close[0]}'?" if close else f"known are: {' '.join(self.vocabulary[1:])}"
-                raise DataError(f"the mission '{text}' has the unknown word '{word}'; {hint}")
-            tokens[index] = numbers[word]
-        return tokens
+        if unknown := [word for word in words if word not in numbers]:
+            close = difflib.get_close_matches(unknown[0], self.vocabulary[1:], n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known are: {' '.join(self.vocabulary[1:])}"
+            raise DataError(f"the mission '{text}' has the unknown word '{unknown[0]}'; {hint}")
+        return np.array([numbers[word] for word in words] + [0] * (self.shape[0] - len(words)), np.int64)
 
     def decode(self, tokens: Sequence[int] | NDArray[np.int64]) -> str:
         return " ".join(self.vocabulary[token] for token in tokens if token).replace(" ,", ",")
-
-
-def split_words(text: str) -> list[str]:
-    return re.findall(r"[^\s,]+|,", text.lower())
 
 
 @dataclass(frozen=True)
@@ -152,9 +132,7 @@ class Actions:
             raise ValueError(f"there are {self.n} actions, expected at least 2")
         if self.n is None and (not self.low or len(self.low) != len(self.high)):
             raise ValueError(f"actions lie between {self.low} and {self.high}, expected as many lower bounds as upper")
-        if not all(np.isfinite([*self.low, *self.high])) or any(
-            a > b for a, b in zip(self.low, self.high, strict=True)
-        ):
+        if not np.isfinite([*self.low, *self.high]).all() or (np.array(self.low) > np.array(self.high)).any():
             raise ValueError(f"actions lie between {self.low} and {self.high}, expected finite, rising bounds")
 
     @property
@@ -170,11 +148,11 @@ class Actions:
         return self.names[action] if action < len(self.names) else str(action)
 
     @staticmethod
-    def from_space(space: gymnasium.Space[Any], names: Sequence[str] = ()) -> Actions:
+    def from_space(space: gymnasium.Space[Any]) -> Actions:
         if isinstance(space, spaces.Discrete):
             if space.start != 0:
                 raise DataError(f"actions are numbered from {space.start} on, expected from 0 on")
-            return Actions(int(space.n), names=tuple(names))
+            return Actions(int(space.n))
         if isinstance(space, spaces.Box) and len(space.shape) == 1:
             return Actions(low=tuple(map(float, space.low)), high=tuple(map(float, space.high)))
         raise DataError(f"the actions are {space}, expected Discrete actions or a Box of one axis")
@@ -186,16 +164,15 @@ class Actions:
 
     def check(self, actions: Any, what: str) -> NDArray[Any]:
         """Actions [..., *A] of an episode or a plan; anything outside the space is refused with both numbers."""
-        actions = np.asarray(actions)
-        shape = self.shape
+        actions, shape = np.asarray(actions), self.shape
         if actions.ndim < 1 + len(shape) or actions.shape[actions.ndim - len(shape) :] != shape:
             raise DataError(f"{what} have shape {actions.shape}, expected (steps{''.join(f', {n}' for n in shape)})")
         if self.n is not None:
             if not np.issubdtype(actions.dtype, np.integer):
                 raise DataError(f"{what} have dtype {actions.dtype}, expected whole numbers from 0 to {self.n - 1}")
             if actions.size and not 0 <= actions.min() <= actions.max() < self.n:
-                worst = actions.min() if actions.min() < 0 else actions.max()
-                raise DataError(f"{what} hold {worst}, expected 0 to {self.n - 1}")
+                found = actions.min() if actions.min() < 0 else actions.max()
+                raise DataError(f"{what} hold {found}, expected 0 to {self.n - 1}")
             return np.asarray(actions, np.int64)
         if not np.issubdtype(actions.dtype, np.number) or not np.isfinite(actions).all():
             raise DataError(f"{what} have dtype {actions.dtype} or are not finite, expected finite numbers")
@@ -256,31 +233,26 @@ class PlanSpec:
     streams: Mapping[str, Stream] = field(default_factory=dict)  # `states` and `goals`, in this order, or some of them
 
     def __post_init__(self) -> None:
-        known = [name for name in ("states", "goals") if name in self.streams]
-        if list(self.streams) != known:
+        if list(self.streams) != [name for name in ("states", "goals") if name in self.streams]:
             raise ValueError(f"the streams are {list(self.streams)}, expected states, goals or both, in this order")
         if not self.fields:
             raise ValueError("a PlanSpec has 0 fields, expected at least 1")
         for name, stream in self.streams.items():
-            if stream.observed is not None:
-                seen = self.fields.get(stream.observed)
-                if seen is None or seen.kind != "category" or seen.shape or seen.sizes != (stream.size,):
-                    raise ValueError(
-                        f"stream '{name}' is observed as '{stream.observed}', expected a category field of one number "
-                        f"with {stream.size} values, found {seen}"
-                    )
+            seen, grid = self.fields.get(stream.observed or ""), self.fields.get(stream.points_at or "")
+            shown = None if seen is None else (seen.kind, seen.shape, seen.sizes)
+            if stream.observed is not None and shown != ("category", (), (stream.size,)):
+                raise ValueError(f"stream '{name}' is observed as '{stream.observed}', expected a category field of "
+                                 f"one number with {stream.size} values, found {seen}")  # fmt: skip
             if stream.points_at is not None:
-                grid = self.fields.get(stream.points_at)
                 if grid is None or grid.kind != "grid":
                     raise ValueError(f"stream '{name}' points at '{stream.points_at}', expected a grid field")
-                expected = grid.shape[0] * grid.shape[1] * stream.directions
-                if stream.size != expected:
-                    raise ValueError(f"stream '{name}' has {stream.size} tokens, expected {expected}: one per cell "
-                                     f"and direction")  # fmt: skip
+                if stream.size != (tokens := prod(grid.shape) * stream.directions):
+                    raise ValueError(f"stream '{name}' has {stream.size} tokens, expected {tokens}: one per cell and "
+                                     "direction")  # fmt: skip
         if self.actions.origin is not None:
             name, first = self.actions.origin
             seen = self.fields.get(name)
-            if seen is None or seen.kind != "vector" or first + len(self.actions.low) > seen.shape[0]:
+            if first < 0 or seen is None or seen.kind != "vector" or first + len(self.actions.low) > seen.shape[0]:
                 raise ValueError(f"actions are relative to {self.actions.origin}, expected part of a vector field")
 
     @property
@@ -293,7 +265,7 @@ class PlanSpec:
 
     @property
     def num_goals(self) -> int:
-        return 0 if self.goals is None else int(np.prod(self.goals.shape))
+        return 0 if self.goals is None else prod(self.goals.shape)
 
     @property
     def state_field(self) -> str | None:
@@ -317,11 +289,11 @@ class PlanSpec:
 
     @property
     def scene_fields(self) -> tuple[str, ...]:
-        return tuple(name for name, one in self.fields.items() if one.is_scene)
+        return tuple(name for name, one in self.fields.items() if one.kind in SCENE_KINDS)
 
     @property
     def step_fields(self) -> tuple[str, ...]:
-        return tuple(name for name, one in self.fields.items() if not one.is_scene)
+        return tuple(name for name, one in self.fields.items() if one.kind not in SCENE_KINDS)
 
     def mission(self, observation: Observation) -> str:
         """The instruction of an observation as text; empty if the task has none."""
@@ -333,10 +305,8 @@ class PlanSpec:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> PlanSpec:
         try:
-            return PlanSpec(
-                {name: Field(**one) for name, one in data["fields"].items()},
-                Actions(**data["actions"]),
-                {name: Stream(**one) for name, one in data.get("streams", {}).items()},
-            )
+            fields = {name: Field(**one) for name, one in data["fields"].items()}
+            streams = {name: Stream(**one) for name, one in data.get("streams", {}).items()}
+            return PlanSpec(fields, Actions(**data["actions"]), streams)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise UserError(f"a PlanSpec cannot be read: {error}; expected fields, actions and streams") from error

@@ -9,8 +9,11 @@ from __future__ import annotations
 import copy
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from genplan import checkpoint
 from genplan.data.windows import TaskMixture, Windows
-from genplan.errors import CheckpointError, UserError
+from genplan.errors import UserError
 from genplan.files import write_atomically
 from genplan.flow import Rng
 from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
+from genplan.types import Batch
 
 VALIDATION_BATCHES = 4
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
@@ -40,6 +44,22 @@ def learning_rate_at(config: TrainConfig, step: int) -> float:
     """Linear warm-up, then cosine decay to zero."""
     warm = min(1.0, (step + 1) / max(config.warmup_steps, 1))
     return config.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * step / config.steps))
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C is answered at the end: half a step that is saved as a whole one would not resume exactly."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 class EMA:
@@ -78,53 +98,39 @@ class Trainer:
     """A training in a folder: new or resumed, run step by step, saved on the way."""
 
     def __init__(
-        self,
-        folder: Path,
-        planner: LearnedPlanner,
-        windows: Windows | TaskMixture,
-        held_out: Windows | TaskMixture,
-        config: TrainConfig,
-        evaluate_fn: EvaluateFn | None = None,
-    ) -> None:
+        self, folder: Path, planner: LearnedPlanner, windows: Windows | TaskMixture, held_out: Windows | TaskMixture,
+        config: TrainConfig, evaluate_fn: EvaluateFn,
+    ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
-        self.folder, self.config, self.windows, self.held_out = folder, config, windows, held_out
-        self.evaluate_fn = evaluate_fn
+        self.folder, self.planner, self.config, self.evaluate_fn = folder, planner, config, evaluate_fn
+        self.windows, self.held_out = windows, held_out
         self.fabric = Fabric(accelerator="auto", devices=1, precision=config.precision)  # type: ignore[arg-type]
-        self.planner = planner
-        names, parameters = zip(*planner.named_parameters(), strict=True)
-        self.names: Sequence[str] = names
-        # The order of parameters is that of the optimizer's state.
         optimizer = torch.optim.AdamW(
-            parameters, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay, fused=True
+            planner.parameters(), config.learning_rate, (0.9, 0.95), weight_decay=config.weight_decay, fused=True
         )
         self.model, self.optimizer = self.fabric.setup(planner, optimizer)
         self.model.mark_forward_method("loss")
         self.ema = EMA(planner, config.ema_decay)
-        self.step = 0
-        self.best_loss = math.inf
-        self.cpu_seconds = 0.0  # over all sessions
+        self.step, self.best_loss = 0, math.inf
+        self.cpu_seconds, self._clock = 0.0, time.process_time()  # over all sessions; since when they are not counted
         if (folder / "last.safetensors").exists():
             self._load()
         self._trim_log()
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=self.step + 1)
 
-    # --- one step ----------------------------------------------------------------------------------------------------
-
     def training_step(self) -> dict[str, float]:
         """One step of the optimizer; its metrics."""
         config, step = self.config, self.step
         torch.manual_seed(config.seed * 1_000_003 + step)  # dropout
-        rng = Rng.of(config.seed).fold(TRAIN, step)
-        batch = self.windows.sample(config.batch_size, rng, config.windows_per_scene, augment=True)
+        batch, rng = self._draw(self.windows, config.seed, TRAIN, step)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate_at(config, step)
         self.planner.train()
-        losses = self.model.loss(batch.to(self.fabric.device), self._rng(config.seed, TRAIN, step))
+        losses = self.model.loss(batch, rng)
         if not bool(torch.isfinite(losses.total)):
-            raise UserError(
-                f"the loss is {losses.total.item()} at step {step}; the last good checkpoint is in {self.folder}. "
-                "Train with a lower learning rate, or look at the data with 'genplan data show'"
-            )
+            raise UserError(f"the loss is {losses.total.item()} at step {step}; the last good checkpoint is in "
+                            f"{self.folder}. Train with a lower learning rate, or look at the data with 'genplan data "
+                            "show'")  # fmt: skip
         self.optimizer.zero_grad()
         self.fabric.backward(losses.total)
         self.fabric.clip_gradients(self.model, self.optimizer, max_norm=config.max_grad_norm, error_if_nonfinite=False)
@@ -134,9 +140,11 @@ class Trainer:
         self.step += 1
         return {"loss": losses.total.item(), **{name: value.item() for name, value in losses.metrics.items()}}
 
-    def _rng(self, seed: int, label: str, number: int) -> Rng:
-        """For the model: the same keys as for the data, where the model is."""
-        return Rng.of(seed, device=self.fabric.device).fold(label, number)
+    def _draw(self, windows: Windows | TaskMixture, seed: int, label: str, number: int) -> tuple[Batch, Rng]:
+        """A batch, and chance for the model: the same keys as for the data, where the model is."""
+        rng, device, per_scene = Rng.of(seed).fold(label, number), self.fabric.device, self.config.windows_per_scene
+        batch = windows.sample(self.config.batch_size, rng, per_scene, augment=label == TRAIN)
+        return batch.to(device), Rng.of(seed, device=device).fold(label, number)
 
     def fit(self, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Train to the end, saving on the way; Ctrl-C saves too."""
@@ -145,23 +153,26 @@ class Trainer:
         seen: dict[str, list[float]] = {}
         try:
             while self.step < config.steps:
-                for name, value in self.training_step().items():
+                with _interrupts_deferred():
+                    found = self.training_step()
+                for name, value in found.items():
                     seen.setdefault(name, []).append(value)
                 last = self.step == config.steps
-                if self.step % config.log_every == 0 or last:
+                if last or self.step % config.log_every == 0:
                     metrics = {name: sum(values) / len(values) for name, values in seen.items()}
                     seen = {}
                     self._log({"learning_rate": learning_rate_at(config, self.step - 1), **metrics})
                     if on_progress is not None:
                         on_progress(Progress(self.step, config.steps, metrics))
-                if self.step % config.validate_every == 0 or last:
+                if last or self.step % config.validate_every == 0:
                     self._validate()
-                if config.evaluate_every and (self.step % config.evaluate_every == 0 or last):
-                    self._evaluate()
-                if self.step % config.save_every == 0 or last:
-                    self._save_timed()
+                if config.evaluate_every and (last or self.step % config.evaluate_every == 0):
+                    scores = self.evaluate_fn(self.ema.model(self.planner), config.evaluate_episodes)
+                    self._log({f"eval/{name}": value for name, value in scores.items()})
+                if last or self.step % config.save_every == 0:
+                    self.save()
         except KeyboardInterrupt:
-            self._save_timed()
+            self.save()
             raise
         finally:
             self.writer.flush()
@@ -169,12 +180,10 @@ class Trainer:
     @torch.no_grad()
     def _validate(self) -> None:
         """The loss on held-out demonstrations, always the same windows and the same noise."""
-        ema_model, config = self.ema.model(self.planner), self.config
+        ema_model = self.ema.model(self.planner)
         metrics: dict[str, float] = {}
         for number in range(VALIDATION_BATCHES):
-            rng = Rng.of(0).fold(VALIDATION, number)
-            batch = self.held_out.sample(config.batch_size, rng, config.windows_per_scene, augment=False)
-            losses = ema_model.loss(batch.to(self.fabric.device), self._rng(0, VALIDATION, number))
+            losses = ema_model.loss(*self._draw(self.held_out, 0, VALIDATION, number))
             for name, value in {"loss": losses.total, **losses.metrics}.items():
                 metrics[f"val/{name}"] = metrics.get(f"val/{name}", 0.0) + value.item() / VALIDATION_BATCHES
         self._log(metrics)
@@ -183,58 +192,32 @@ class Trainer:
             metadata = {"step": self.step, "validation": metrics}
             checkpoint.save_tensors(self.folder / "best.safetensors", self.ema.tensors, metadata)
 
-    def _evaluate(self) -> None:
-        if self.evaluate_fn is not None:
-            metrics = self.evaluate_fn(self.ema.model(self.planner), self.config.evaluate_episodes)
-            self._log({f"eval/{name}": value for name, value in metrics.items()})
-
-    # --- files -------------------------------------------------------------------------------------------------------
+    def _weights(self) -> dict[str, Tensor]:
+        """Live and averaged weights as they are saved; not copies."""
+        live = {f"live/{name}": tensor for name, tensor in self.planner.state_dict().items()}
+        return live | {f"ema/{name}": tensor for name, tensor in self.ema.tensors.items()}
 
     def save(self) -> None:
-        tensors: dict[str, Tensor] = {}
-        for name, tensor in self.planner.state_dict().items():
-            tensors[f"live/{name}"] = tensor
-        for name, tensor in self.ema.tensors.items():
-            tensors[f"ema/{name}"] = tensor
-        states = self.optimizer.state_dict()["state"]
-        for number, name in enumerate(self.names):
-            for moment in (*MOMENTS, "step"):
-                if moment in states.get(number, {}):
-                    tensors[f"{moment}/{name}"] = states[number][moment]
+        now = time.process_time()
+        self.cpu_seconds, self._clock = self.cpu_seconds + now - self._clock, now
+        tensors, states = self._weights(), self.optimizer.state_dict()["state"]
+        for number, (name, _) in enumerate(self.planner.named_parameters()):  # in the order of the optimizer's state
+            state = states.get(number, {})
+            tensors |= {f"{moment}/{name}": state[moment] for moment in (*MOMENTS, "step") if moment in state}
         metadata = {"step": self.step, "best": self.best_loss, "cpu_seconds": self.cpu_seconds}
         checkpoint.save_tensors(self.folder / "last.safetensors", tensors, metadata)
-        checkpoint.save_tensors(self.folder / "model.safetensors", self.ema.tensors, {"step": self.step})
-        if self.config.keep_checkpoints:
-            kept = self.folder / f"model-{self.step:06d}.safetensors"
-            checkpoint.save_tensors(kept, self.ema.tensors, {"step": self.step})
-
-    def _save_timed(self) -> None:
-        now = time.process_time()
-        self.cpu_seconds += now - self._clock
-        self._clock = now
-        self.save()
+        for name in ("model", *([f"model-{self.step:06d}"] if self.config.keep_checkpoints else [])):
+            checkpoint.save_tensors(self.folder / f"{name}.safetensors", self.ema.tensors, {"step": self.step})
 
     def _load(self) -> None:
         path = self.folder / "last.safetensors"
         tensors, metadata = checkpoint.load_tensors(path)
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-        checkpoint.load_into(self.planner, part("live/"), path)
-        averages = part("ema/")
-        if missing := sorted(set(self.ema.tensors) - set(averages)):
-            raise CheckpointError(f"{path} lacks the average of {missing[0]}; use another copy or train again")
-        for name, tensor in self.ema.tensors.items():
-            tensor.copy_(averages[name].reshape(tensor.shape))
+        checkpoint.copy_into(self._weights(), tensors, path)
         state = self.optimizer.state_dict()
-        shapes = dict(self.planner.named_parameters())
-        for number, name in enumerate(self.names):
+        for number, (name, parameter) in enumerate(self.planner.named_parameters()):
             if f"exp_avg/{name}" in tensors:
-                state["state"][number] = {
-                    "step": tensors[f"step/{name}"].reshape(()),
-                    **{m: tensors[f"{m}/{name}"].reshape(shapes[name].shape) for m in MOMENTS},
-                }
+                moments = {moment: tensors[f"{moment}/{name}"].reshape(parameter.shape) for moment in MOMENTS}
+                state["state"][number] = {"step": tensors[f"step/{name}"].reshape(()), **moments}
         self.optimizer.load_state_dict(state)
         self.step, self.best_loss, self.cpu_seconds = metadata["step"], metadata["best"], metadata["cpu_seconds"]
 
@@ -246,14 +229,14 @@ class Trainer:
 
     def _trim_log(self) -> None:
         """Remove lines of steps after the checkpoint: they will be written again."""
+
+        def is_kept(line: str) -> bool:
+            try:
+                return float(json.loads(line)["step"]) <= self.step
+            except (ValueError, KeyError, TypeError):
+                return False  # the line that was being written when the run was killed
+
         path = self.folder / "log.jsonl"
         if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= self.step]
+            kept = filter(is_kept, path.read_text().splitlines())
             write_atomically(path, "".join(f"{line}\n" for line in kept).encode())
-
-
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # the line that was being written when the run was killed

@@ -34,11 +34,9 @@ class Observations:
     fields: Mapping[str, Tensor]
 
     @staticmethod
-    def stack(observations: Sequence[Observation], device: torch.device | str = "cpu") -> Observations:
-        return Observations({
-            name: torch.from_numpy(np.stack([one[name] for one in observations])).to(device)
-            for name in observations[0]
-        })  # fmt: skip
+    def stack(observations: Sequence[Observation]) -> Observations:
+        names = observations[0]
+        return Observations({name: torch.from_numpy(np.stack([one[name] for one in observations])) for name in names})
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values()))) if self.fields else 0
@@ -65,17 +63,11 @@ class Observations:
     def only(self, names: Sequence[str]) -> Observations:
         return Observations({name: self.fields[name] for name in names if name in self.fields})
 
-    def changed(self, other: Observations, names: Sequence[str] | None = None) -> Tensor:
-        """Which rows differ from `other` in any of the fields `names` (all by default): bool [B]."""
-        found: Tensor | None = None
-        for name in self.fields if names is None else names:
-            differs = (self.fields[name] != other.fields[name]).flatten(1).any(1) if self.fields[name].ndim > 1 else (
-                self.fields[name] != other.fields[name]
-            )  # fmt: skip
-            found = differs if found is None else found | differs
-        if found is None:
-            size, device = len(self), next(iter(self.fields.values())).device if self.fields else None
-            return torch.zeros(size, dtype=torch.bool, device=device)
+    def changed(self, other: Observations, names: Sequence[str]) -> Tensor:
+        """Which rows differ from `other` in any of the fields `names`: bool [B]."""
+        found = torch.zeros(len(self), dtype=torch.bool, device=next(iter(self.fields.values())).device)
+        for name in names:
+            found |= (self.fields[name] != other.fields[name])[..., None].flatten(1).any(1)
         return found
 
 
@@ -132,8 +124,7 @@ class History(NamedTuple):
     action_counts: Tensor | None = None  # [B, actions]: how often done in this state since anything else changed
 
     def to(self, device: torch.device | str) -> History:
-        moved = {name: part.to(device) for name, part in self._asdict().items() if part is not None}
-        return self._replace(**moved)
+        return self._replace(**{name: one.to(device) for name, one in self._asdict().items() if one is not None})
 
 
 @dataclass(frozen=True)
@@ -147,6 +138,7 @@ class Batch:
     actions: Tensor  # [B, H, *A], of the environment
     valid: Mapping[str, Tensor]  # bool per stream, as tokens; `actions` [B, H]
     num_scenes: int  # M
+    spec: PlanSpec  # of the task: of several that are trained together, grids may differ in size
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -156,11 +148,9 @@ class Batch:
         return len(self) // self.num_scenes
 
     def to(self, device: torch.device | str) -> Batch:
-        return Batch(
-            self.scene.to(device), self.current.to(device), self.history.to(device),
-            {name: one.to(device) for name, one in self.tokens.items()}, self.actions.to(device),
-            {name: one.to(device) for name, one in self.valid.items()}, self.num_scenes,
-        )  # fmt: skip
+        tokens, valid = ({name: one.to(device) for name, one in part.items()} for part in (self.tokens, self.valid))
+        scene, current, history = self.scene.to(device), self.current.to(device), self.history.to(device)
+        return Batch(scene, current, history, tokens, self.actions.to(device), valid, self.num_scenes, self.spec)
 
 
 # --- planners --------------------------------------------------------------------------------------------------------
@@ -255,9 +245,7 @@ class Rollout:
     changed: NDArray[np.bool_]  # [T]: whether a step changed anything that is observed
     num_plans: int
     infos: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [T] per key that the task names
-    references: Mapping[str, int | None] = field(
-        default_factory=dict
-    )  # steps of the `expert`, and of the `shortest` way
+    references: Mapping[str, int | None] = field(default_factory=dict)  # steps of the `expert`, of the `shortest` way
 
     @property
     def num_steps(self) -> int:

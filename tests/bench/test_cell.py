@@ -63,7 +63,7 @@ def test_presets_and_budgets():
 
 def test_an_untrained_cell_has_the_settings_of_its_method():
     control, trained = Cell("untrained:GenPlan-M", "MazeS4N3G1"), Cell("GenPlan-M", "MazeS4N3G1")
-    assert control.trained == trained
+    assert control.base_method == trained.method
     assert control.settings() == {key: trained.settings()[key] for key in ("planner", "options")}
 
 

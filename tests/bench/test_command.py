@@ -1,6 +1,5 @@
 """`genplan bench run` and `genplan report` on the command line."""
 
-import os
 import re
 import subprocess
 import sys
@@ -12,23 +11,32 @@ from genplan.bench import Cell, ResultStore
 from tests.bench.samples import OWN_PLANNER, make_result
 
 
-def test_own_planners_are_in_the_table_and_on_the_page(tmp_path):
-    environment = {**os.environ, "MINARI_DATASETS_PATH": "data"}
+def test_own_planners_are_in_the_table_and_on_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", "data")
     (tmp_path / "mine.py").write_text(OWN_PLANNER)
-    command = [sys.executable, "-m", "genplan", "bench", "run", "tiny", "--planner", "mine.py:Mine",
-               "--methods", "expert", "BC", "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = ["bench", "run", "tiny", "--planner", "mine.py:Mine", "--methods", "expert", "BC",
+               "--results", "cells.jsonl", "--runs", "runs"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "genplan", *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "BC · MazeS4N3G1 · 10 demonstrations, success " in done.stdout
     results = ResultStore(tmp_path / "cells.jsonl").results
     assert sorted(one.cell.method for one in results) == ["BC", "expert", "mine.py:Mine"]
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "3 cells, 3 of them in cells.jsonl" in again.stdout
+    again = call(monkeypatch, capsys, *command)
+    assert "3 cells, 3 of them in cells.jsonl" in again
     (own,) = (one for one in results if one.cell.method == "mine.py:Mine")
-    assert re.search(rf"mine.py:Mine +{100 * sum(own.episodes['success']) / 4:.1f} ", again.stdout)  # in the table
-    page = [sys.executable, "-m", "genplan", "report", "--results", "cells.jsonl", "--out", "page.html"]
-    subprocess.run(page, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert re.search(rf"mine.py:Mine +{100 * sum(own.episodes['success']) / 4:.1f} ", again)  # in the table
+    call(monkeypatch, capsys, "report", "--results", "cells.jsonl", "--out", "page.html")
     assert "mine.py:Mine" in (tmp_path / "page.html").read_text()
+
+
+def call(monkeypatch, capsys, *arguments):
+    """What a command prints."""
+    monkeypatch.setattr(sys, "argv", ["genplan", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

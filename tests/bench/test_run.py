@@ -20,7 +20,7 @@ from tests.bench.samples import OWN_PLANNER
 
 
 def run_cell(cell: Cell, folder) -> CellResult:
-    return bench_run._run_cell(cell, folder, lambda fraction: None)
+    return bench_run.run_cell(cell, folder, lambda fraction: None)
 
 
 def test_an_untrained_planner_is_a_control(tmp_path):
@@ -129,7 +129,7 @@ def test_errors_of_own_planners_are_located(tmp_path, code, message):
         with pytest.raises(UserError, match=message):
             list(run_cells([cell], store, tmp_path))
     else:
-        failed = list(run_cells([cell], store, tmp_path, executor=LocalExecutor(inline=True)))[-1]
+        failed = list(run_cells([cell], store, tmp_path, executor=LocalExecutor(1)))[-1]
         assert (failed.type, bool(re.search(message, failed.detail))) == ("failed", True)
 
 

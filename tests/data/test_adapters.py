@@ -13,7 +13,7 @@ from minigrid.wrappers import FullyObsWrapper
 
 from genplan import tasks
 from genplan.data import store
-from genplan.data.minigrid import minigrid_spec
+from genplan.envs.babyai import babyai_spec
 from genplan.errors import DataError
 from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Task
@@ -93,13 +93,6 @@ def test_one_mission_for_an_episode_of_format_1(blocked, datasets):
         store.read("old/missions-v0")
 
 
-def test_the_spec_of_recordings_is_that_of_tasks(maze):
-    spec, expected = minigrid_spec(10, 10), tasks.get("MazeS4G1").spec
-    assert spec == expected
-    assert spec.actions.names == expected.actions.names
-    assert list(spec.fields) == list(expected.fields)
-
-
 # --- stock MiniGrid --------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +122,7 @@ def test_stock_minigrid_recorded_by_minari(datasets):
     information["env_spec"] = information["env_spec"].replace("GoToLocal", "Nowhere")
     path.write_text(json.dumps(information))
     found = store.read("stock/go-to-local-v0")
-    assert found.spec == minigrid_spec(8, 8)
+    assert found.spec == babyai_spec(8, 8)
     for episode in found.episodes:
         grid, states = episode.observations["grid"], episode.observations["state"]
         assert episode.success

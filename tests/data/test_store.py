@@ -17,6 +17,7 @@ from genplan.errors import DataError
 from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Episode, SubGoal, Task
 
+from ..samples import sample_field
 from .damages import DAMAGES
 from .format_1 import write_format_1
 
@@ -115,7 +116,7 @@ EVERY_KIND = PlanSpec(
 def episode_of_every_kind(length, rng, **options):
     words = EVERY_KIND.fields["order"]
     columns = {
-        name: np.stack([field.sample(rng) for _ in range(length + 1)])
+        name: np.stack([sample_field(field, rng) for _ in range(length + 1)])
         for name, field in EVERY_KIND.fields.items()
         if name != "order"
     }

@@ -12,11 +12,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.envs.babyai.goto import GoTo
 from minigrid.minigrid_env import MiniGridEnv
 
-from genplan.envs import ENVS, make_env
-from genplan.envs.grid import BABYAI_WORDS, MISSION_FIELD, carried_name, render_grid
+from genplan.envs import ENVS, babyai, make_env
+from genplan.envs.babyai import BABYAI_WORDS, MISSION_FIELD
+from genplan.envs.grid import carried_name, render_grid
 from genplan.types import TRAIN_SEEDS
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "tasks.json").read_text())
@@ -125,6 +128,15 @@ def test_every_mission_is_in_the_vocabulary():
             observation, _ = env.reset(seed=seed)
             assert MISSION_FIELD.decode(observation["mission_tokens"]) == observation["mission"]
     assert len(BABYAI_WORDS) == len(set(BABYAI_WORDS))
+
+
+def test_numbers_are_those_of_minigrid():
+    for name in ("EMPTY", "DOOR", "KEY", "BALL", "BOX", "AGENT"):
+        assert getattr(babyai, name) == OBJECT_TO_IDX[name.lower()]
+    assert STATE_TO_IDX["locked"] == babyai.LOCKED
+    assert dict(COLOR_TO_IDX) == {name: index for index, name in enumerate(babyai.COLOR_NAMES)}
+    assert [action.name for action in Actions][:6] == list(babyai.ACTION_NAMES)
+    assert (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX)) == babyai.CHANNEL_SIZES
 
 
 def test_pictures_and_names():

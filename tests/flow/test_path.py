@@ -56,14 +56,13 @@ def test_endpoints(source):
         assert (at_start["a"] == 5).all()
 
 
-def test_schedule():
-    path = ProbPath({"a": 2})
-    t = torch.linspace(0, 1, 101, dtype=torch.float64)
-    assert torch.equal(path.kappa(t), t)
-    assert path.kappa(0.25) == 0.25
+@pytest.mark.parametrize("source", Source)
+def test_schedule(source):
+    path, x_1 = ProbPath({"a": 3}, source), torch.tensor([0, 1])
+    t = torch.linspace(0.1, 0.9, 2, dtype=torch.float64)
     h = 1e-6
-    numeric = (path.kappa(t + h) - path.kappa(t - h)) / (2 * h)
-    assert torch.allclose(path.kappa_dot(t), numeric, atol=1e-8)
+    numeric = (path.marginal("a", x_1, t + h) - path.marginal("a", x_1, t - h)) / (2 * h)
+    assert torch.allclose(path.marginal_dot("a", x_1, t), numeric, atol=1e-8)
 
 
 @pytest.mark.parametrize("source", Source)

@@ -75,7 +75,7 @@ def test_a_plan_begins_with_what_is_to_be_tried(method, visit_memory):
 def test_without_exploration_nothing_is_given(method):
     action, memory, _ = after(make(method, exploration=0.0), [(2, observed(0))] * 12)
     assert action is None
-    assert memory.exploration is None
+    assert not memory.visits.revisit_score.any()
 
 
 def test_candidates_share_an_exploratory_action():

@@ -12,8 +12,8 @@ from genplan.data.windows import Drawn, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.models.grid import PositionEncoder
+from genplan.models.settings import MemoryConfig, NetworkConfig
 from genplan.names import load_planner
-from genplan.planners.base import MemoryConfig, NetworkConfig
 from genplan.planners.genplan import GenPlanConfig, SamplerConfig
 from genplan.presets import default_config
 from genplan.rollout import EnvBatch, play
@@ -135,7 +135,7 @@ def test_what_was_demonstrated_never_failed(room):
     task, episodes = room
     model = make(task.spec, context_length=1, visit_memory=True, failed_action_prob=0.5)
     batch = Windows(task.spec, episodes, model.needs).sample(256, Rng.of(3))
-    history = model.with_failed_actions(batch, Rng.of(0, batch=(256,)), batch.actions[:, 0])
+    history = model.with_failed_actions(batch, Rng.of(0, batch=(256,)))
     added = history.action_counts - batch.history.action_counts
     assert added.max() == 8
     assert 0.3 < float((added > 0).any(1).float().mean()) < 0.5  # some windows are shown none
@@ -315,15 +315,15 @@ def test_the_papers_settings():
         (NetworkConfig, {"num_layers": 0}, "num_layers is 0, expected at least 1"),
         (NetworkConfig, {"dropout": 1.0}, "dropout is 1.0, expected 0 to below 1"),
         (GenPlanConfig, {"source": "fog"}, "source is 'fog', expected one of mask, uniform"),
-        (GenPlanConfig, {"horizon_discount": -1}, "horizon_discount is -1, expected at least 0"),
+        (GenPlanConfig, {"horizon_discount": -1}, "horizon_discount is -1.0, expected at least 0"),
         (SamplerConfig, {"order": "sideways"}, "order is 'sideways'"),
         (MemoryConfig, {"context_length": 0}, "context_length is 0, expected at least 1"),
-        (MemoryConfig, {"exploration": -1}, "exploration is -1, expected at least 0"),
+        (MemoryConfig, {"exploration": -1}, "exploration is -1.0, expected at least 0"),
     ],
 )
 def test_wrong_settings_are_refused(config, wrong, message):
     with pytest.raises(UserError, match=message):
-        config(**wrong)
+        override(config(), **wrong)
 
 
 def test_what_is_needed_of_the_data():

@@ -7,10 +7,10 @@ import torch
 
 from genplan import planners
 from genplan.config import override
+from genplan.envs.babyai import babyai_spec
 from genplan.flow import Rng, plan_energy
 from genplan.planners.outcomes import OutcomeMemory, Suggestion
 from genplan.rollout import EnvBatch
-from genplan.tasks.grid import babyai_spec
 from genplan.types import Observations
 
 SPEC = babyai_spec(6, 1)

@@ -55,17 +55,11 @@ def test_the_denoising_table():
     loaded = policy.load("pretrained:MazeS4G1")
     env = loaded.task.make_env()
     trace = loaded.plan(env.reset(seed=2000)[0], iterations=3).trace
-    table = terminal.denoising_table(loaded.task.spec, trace, mask=6)
-    horizon = loaded.planner.config.horizon
-    assert table.title == "actions"
-    assert table.columns == ["t", *(f"k{step + 1}" for step in range(horizon))]
-    assert [row[0][0] for row in table.rows] == ["0.00", "0.33", "0.67", "1.00"]
-    assert all(cell == ("·", "red") for cell in table.rows[0][1:])
-    assert {text for text, _ in table.rows[-1][1:]} <= set("lrfpdt")
-    states = terminal.denoising_table(loaded.task.spec, trace, stream="states")
-    assert len(states.rows) == 4
-    goals = terminal.denoising_table(loaded.task.spec, trace, stream="goals")
-    assert len(goals.rows[0]) == horizon + 1
+    rows = terminal.denoising_rows(loaded.task.spec, trace, mask=6)
+    assert [row[0][0] for row in rows] == ["0.00", "0.33", "0.67", "1.00"]
+    assert all(len(row) == loaded.planner.config.horizon + 1 for row in rows)
+    assert all(cell == ("·", "red") for cell in rows[0][1:])
+    assert {text for text, _ in rows[-1][1:]} <= set("lrfpdt")
 
 
 def test_actions_with_equal_initials_keep_their_names():
@@ -73,5 +67,5 @@ def test_actions_with_equal_initials_keep_their_names():
     tokens = torch.tensor([[[2, 2]], [[0, 1]]])  # [K + 1, rows, H]
     part = {"actions": tokens[:1]}
     trace = Trace(torch.tensor([0.0, 1.0]), {"actions": tokens}, part, part, torch.zeros(1, 1))
-    rows = terminal.denoising_table(spec, trace, mask=2).rows
+    rows = terminal.denoising_rows(spec, trace, mask=2)
     assert rows[1][1:] == [("up", "bold green"), ("under", "bold green")]

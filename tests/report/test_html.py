@@ -1,6 +1,7 @@
 """Parts of pages, and the page of a run."""
 
 import dataclasses
+import json
 
 import numpy as np
 
@@ -8,8 +9,7 @@ from genplan import tasks
 from genplan.evaluate import Evaluation, Score
 from genplan.metrics import Summary
 from genplan.report import run_page
-from genplan.report.chart import interval_chart
-from genplan.report.html import images, line_chart, page, table
+from genplan.report.html import gifs, line_chart, page, table
 from genplan.types import Metric, Rollout
 
 
@@ -17,12 +17,11 @@ def test_parts_are_escaped_and_self_contained():
     text = page("a < b", table(("", "x"), [("row", "<b>1</b>")]))
     assert "<title>a &lt; b</title>" in text
     assert "<th scope='row'>row</th><td><b>1</b></td>" in text
-    assert "M44.0,158.0 L314.0,8.0" in line_chart("loss", [(0, 0.0), (10, 2.0)])
-    assert "image/gif" in images([("a", b"GIF89a")])
-    assert "image/png" in images([("<a>", b"\x89PNG")])
-    assert "&lt;a&gt;" in images([("<a>", b"\x89PNG")])
-    curve = [(30, Summary(0.5, 0.4, 0.6)), (100, Summary(1.0, 0.9, 1.0))]
-    chart = interval_chart("success", {"A": curve, "<B>": curve[:1], "none": []})
+    assert "M52.0,164.0 L304.0,8.0" in line_chart("loss", {"": [(0, 0.0), (10, 2.0)]}, (0, 2), (0, 10))
+    assert "image/gif" in gifs([("a", b"GIF89a")])
+    assert "&lt;a&gt;" in gifs([("<a>", b"GIF89a")])
+    curve = [(30, 50, 40, 60), (100, 100, 90, 100)]
+    chart = line_chart("success", {"A": curve, "<B>": curve[:1], "none": []}, (0, 100), (30, 100), log=True)
     assert chart.count("<circle") == 3
     assert "&lt;B&gt;" in chart
     assert "none" not in chart
@@ -39,10 +38,11 @@ def test_the_page_of_a_run_has_a_column_per_metric(tmp_path):
         "method": "<mine>", "dataset": {"name": "d", "digest": "0", "episodes": 10},
         "planner": {"network": {"hidden_size": 64}}, "training": {"steps": 5},
     }  # fmt: skip
-    log = [{"step": 1, "loss/actions": 2.0}, {"step": 2, "loss/actions": 1.0, "val/loss": 3.0}]
-    path = run_page(tmp_path / "report.html", "A run", config, evaluation, log, [("seed 7", b"GIF89a")], 60.0)
+    lines = ({"step": 1, "loss/actions": 2.0}, {"step": 2, "loss/actions": 1.0, "val/loss": 3.0})
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    path = run_page(tmp_path, "A run", config, evaluation, [("seed 7", b"GIF89a")], 60.0)
     text = path.read_text()
-    for expected in ("&lt;mine&gt;, trained on 10 demonstrations", "1.0 CPU-minutes", "50.0%", "25.0%–75.0%",
+    for expected in ("&lt;mine&gt;, trained on 10 demonstrations", "1.0 CPU-minutes", "50.0%", "25.0–75.0",
                      "<th>coverage of the &lt;goal&gt;</th>", "3.00", "seeds 7–7", "random policy", "seed 7",
                      "loss of actions", "hidden_size"):  # fmt: skip
         assert expected in text, expected

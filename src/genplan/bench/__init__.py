@@ -14,14 +14,6 @@ from genplan.bench.suites import CONTROLS, select, suites
 from genplan.bench.table import ResultTable
 
 __all__ = [
-    "CONTROLS",
-    "BenchEvent",
-    "Cell",
-    "CellResult",
-    "ResultStore",
-    "ResultTable",
-    "estimated_minutes",
-    "run_cells",
-    "select",
-    "suites",
-]
+    "CONTROLS", "BenchEvent", "Cell", "CellResult", "ResultStore", "ResultTable", "estimated_minutes", "run_cells",
+    "select", "suites",
+]  # fmt: skip

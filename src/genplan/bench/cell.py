@@ -68,14 +68,14 @@ class Cell:
         return self.method.startswith(UNTRAINED)
 
     @property
+    def base_method(self) -> str:
+        """The method that an untrained cell is the control of; of any other, its own."""
+        return self.method.removeprefix(UNTRAINED)
+
+    @property
     def is_from_file(self) -> bool:
         """Whether it is code of the user's: file.py:Name, trained or as it is."""
         return ".py:" in self.method
-
-    @property
-    def trained(self) -> Cell:
-        """The cell that an untrained one is the control of; any other, itself."""
-        return dataclasses.replace(self, method=self.method.removeprefix(UNTRAINED)) if self.is_untrained else self
 
     @property
     def name(self) -> str:
@@ -86,16 +86,15 @@ class Cell:
 
     def training(self) -> TrainingSettings:
         """The settings of its training; `untrained:` cells have those of their trained counterpart."""
-        name, row = self.method.removeprefix(UNTRAINED), self.paper_row
+        name, row = self.base_method, self.paper_row
         if (method := _learned_method(name)) is None:
-            raise UserError(
-                f"there is no method '{name}'; known are {', '.join(planners.METHODS)}, and file.py:Name for your own"
-            )
+            known = ", ".join(planners.METHODS)
+            raise UserError(f"there is no method '{name}'; known are {known}, and file.py:Name for your own")
         planner, training = presets.default_config(row.train_task, name, self.preset)
         steps = self.steps
         if self.preset != "paper":  # which has its own number of steps
             planner = config.override(planner, **_of_row(method.trained_by_row, row))
-            steps = steps or budget_steps(method, self.train_task)
+            steps = steps or _budget_steps(method, self.train_task)
         training = dataclasses.replace(training, steps=steps or training.steps, seed=self.seed)
         return TrainingSettings(planner, training, presets.default_transforms(row.train_task, self.preset))
 
@@ -104,48 +103,45 @@ class Cell:
 
         There, learned planners turn in place without end, or push against a door, unless they explore.
         """
-        method = _learned_method(self.method.removeprefix(UNTRAINED))
+        method = _learned_method(self.base_method)
         if method is None or self.preset == "paper":
             return {}
         options = _of_row(method.played_by_row, self.paper_row)
-        if self.paper_row.split == "AP" and "exploration" in config.leaf_names(self.training().planner):
+        if self.paper_row.split == "AP" and "exploration" in config.leaves(self.training().planner):
             options["exploration"] = EXPLORATION
         return options
 
     def settings(self) -> dict[str, Any]:
         """All that decides the result beside the cell itself, as plain data."""
-        task, settings = self.task, dict[str, Any]()
+        task, settings, planner = self.task, dict[str, Any](), dict[str, Any]()
         if self.is_trained or self.is_untrained:
-            planner, training, transforms = self.training()
-            settings = {"planner": config.to_dict(planner), "options": self.options()}
+            chosen, training, transforms = self.training()
+            settings = {"planner": config.to_dict(chosen), "options": self.options()}
+            planner = config.leaves(chosen)
             if self.is_trained:
                 settings |= {"training": config.to_dict(training), "transforms": transforms}
-            privileged = bool(config.get(planner, "privileged_goals", False))
-        else:
-            run = _run_config(self.method)
-            privileged = run is not None and bool(run["planner"].get("privileged_goals", False))
+        elif checkpoint.is_run(self.method):
+            planner = checkpoint.read_config(checkpoint.run_dir(self.method))["planner"]
         if (digest := self.digest()) is not None:
             settings["digest"] = digest
-        if (privileged or self.is_from_file) and task.oracle_version > 1:
+        if (planner.get("privileged_goals") or self.is_from_file) and task.oracle_version > 1:
             settings["oracle_version"] = task.oracle_version
-        plain: dict[str, Any] = json.loads(json.dumps(settings))
-        return plain
+        return dict(json.loads(json.dumps(settings)))
 
     def digest(self) -> str | None:
         """Of the code of a method from a file, or of weights and settings of a run; None where there is neither."""
-        name = self.method.removeprefix(UNTRAINED)
-        if (path := _source_file(name)) is not None:
+        if (path := _source_file(self.base_method)) is not None:
             return _hash(path.read_bytes())
-        if (run := _run_config(name)) is not None:
-            weights = checkpoint.run_dir(name) / "model.safetensors"
-            return "2-" + _hash(weights.read_bytes() + _canonical(run["planner"]))
-        return None
+        if not checkpoint.is_run(self.base_method):
+            return None
+        folder = checkpoint.run_dir(self.base_method)
+        planner = json.dumps(checkpoint.read_config(folder)["planner"], sort_keys=True)
+        return "2-" + _hash((folder / "model.safetensors").read_bytes() + planner.encode())
 
     def digest_v1(self) -> str | None:
         """`digest` as results of version 1 recorded it."""
-        if _run_config(self.method) is None:
-            return self.digest()
-        return migrations.run_digest_v1(checkpoint.run_dir(self.method))
+        is_run = checkpoint.is_run(self.method)
+        return migrations.run_digest_v1(checkpoint.run_dir(self.method)) if is_run else self.digest()
 
     @property
     def training_hash(self) -> str:
@@ -153,10 +149,10 @@ class Cell:
         planner, training, transforms = self.training()
         dataset = CollectConfig(self.paper_row.train_task, self.demonstrations).name
         parts = [self.method, self.digest(), config.to_dict(planner), config.to_dict(training), transforms, dataset]
-        return _hash(_canonical(parts))
+        return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
-def budget_steps(method: Method, task: Task) -> int | None:
+def _budget_steps(method: Method, task: Task) -> int | None:
     """Training steps that fit into the task's budget of CPU-minutes; None if the cost of a step is not known."""
     seconds = method.step_seconds.get(task.cost_class or task.name)
     if seconds is None:
@@ -170,9 +166,8 @@ def _of_row(settings: Mapping[str, str], row: Row) -> dict[str, Any]:
 
 def _source_file(name: str) -> Path | None:
     """The file of `file.py:Name`, if it is there."""
-    file, _, _ = name.rpartition(":")
-    path = Path(file)
-    return path if file.endswith(".py") and path.is_file() else None
+    file = name.rpartition(":")[0]
+    return Path(file) if file.endswith(".py") and Path(file).is_file() else None
 
 
 def _learned_method(name: str) -> Method | None:
@@ -187,17 +182,6 @@ def _learned_method(name: str) -> Method | None:
 def _method_from_file(name: str, digest: str) -> Method | None:
     """Run the file once for as long as it stays the same."""
     return planners.find_method(name) if hasattr(import_object(name), "Config") else None
-
-
-def _run_config(name: str) -> dict[str, Any] | None:
-    """The config.json of a trained planner that is evaluated as it is."""
-    if name.startswith("pretrained:") or (Path(name) / "config.json").is_file():
-        return checkpoint.read_config(checkpoint.run_dir(name))
-    return None
-
-
-def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True).encode()
 
 
 def _hash(data: bytes) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,7 @@ from genplan.bench.table import PATH_METRICS
 from genplan.collect import CollectConfig, collect
 from genplan.errors import UserError
 from genplan.evaluate import play_timed
-from genplan.jobs import Executor, Job, LocalExecutor, file_lock
+from genplan.jobs import Executor, Job, LocalExecutor, Report, file_lock
 from genplan.planners.base import LearnedPlanner
 from genplan.tasks.files import user_code_errors
 from genplan.types import TEST_SEEDS, Planner, Rollout, Task
@@ -38,13 +37,9 @@ class BenchEvent:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    store: ResultStore,
-    folder: Path,
-    workers: int = 2,
-    max_minutes: float | None = None,
+    cells: Sequence[Cell], store: ResultStore, folder: Path, workers: int = 2, max_minutes: float | None = None,
     executor: Executor | None = None,
-) -> Iterator[BenchEvent]:
+) -> Iterator[BenchEvent]:  # fmt: skip
     """Run the cells that are missing, `workers` at a time; each result is stored as soon as it is there.
 
     After `max_minutes` no cell begins, and trainings are stopped, to continue next time; evaluations are finished.
@@ -57,22 +52,17 @@ def run_cells(
     with file_lock(store.path.with_name(f".{store.path.name}.lock"), f"{store.path} is being filled"):
         folder.mkdir(parents=True, exist_ok=True)
         store.repair()
-        missing = {_job_key(cell): cell for cell in cells if store.find(cell) is None}
-        jobs = [
-            Job(key, run_cell, (dataclasses.asdict(cell), str(folder)), _training_hash(cell))
-            for key, cell in missing.items()
-        ]
+        missing = dict.fromkeys(cell for cell in cells if store.find(cell) is None)
+        jobs = [Job(repr(cell), run_cell, (cell, folder), _training_hash(cell)) for cell in missing]
         for event in executor.run(jobs, deadline):
-            cell, detail = missing[event.job.key], event.reason
+            type_, detail = event.type, event.reason
             if event.type == "done":
-                result = CellResult.from_json(event.result)
-                store.add(result)
-                detail = f"success {fmean(result.episodes['success']):.1%}"
-            yield BenchEvent(cell, event.type, 1.0 if event.type == "done" else event.fraction, detail)
-
-
-def _job_key(cell: Cell) -> str:
-    return " ".join(f"{name}={value}" for name, value in dataclasses.asdict(cell).items())
+                try:
+                    store.add(event.result)
+                    detail = f"success {fmean(event.result.episodes['success']):.1%}"
+                except ValueError as error:  # such as a metric that is not finite
+                    type_, detail = "failed", f"its result cannot be stored: {error}"
+            yield BenchEvent(event.job.arguments[0], type_, event.fraction, detail)
 
 
 def _is_training(job: Job, fraction: float) -> bool:
@@ -83,23 +73,18 @@ def _training_hash(cell: Cell) -> str | None:
     return cell.training_hash if cell.is_trained else None
 
 
-def run_cell(cell: Mapping[str, Any], folder: str, report: Callable[[float], None]) -> dict[str, Any]:
-    """The job of one cell, given as a dict: its result as a dict."""
-    return _run_cell(Cell(**cell), Path(folder), report).to_json()
-
-
-def _run_cell(cell: Cell, folder: Path, report: Callable[[float], None]) -> CellResult:
+def run_cell(cell: Cell, folder: Path, report: Report) -> CellResult:
+    """The job of one cell."""
     task, seeds = cell.task, TEST_SEEDS[: cell.episodes]
     start_time, start_cpu, commit = time.time(), time.process_time(), runs.commit()
     training: dict[str, Any] = {}
-    planner: Planner
-    if cell.is_trained:
-        learned, training = _train(cell, folder, report)
-        report(TRAINING_FRACTION)  # also if it was trained before
-        planner = learned.with_options(**cell.options()).for_spec(task.spec)
-    elif cell.is_untrained:
-        learned = planners.build(cell.trained.method, cell.train_task.spec, cell.training().planner, cell.seed).eval()
-        planner = learned.with_options(**cell.options()).for_spec(task.spec)
+    if cell.is_trained or cell.is_untrained:
+        if cell.is_trained:
+            learned, training = _train(cell, folder, report)
+            report(TRAINING_FRACTION)  # also if it was trained before
+        else:
+            learned = planners.build(cell.base_method, cell.train_task.spec, cell.training().planner, cell.seed).eval()
+        planner: Planner = learned.with_options(**cell.options()).for_spec(task.spec)
     else:
         planner = names.load_planner(cell.method, task, cell.paper_row.train_task)
     finished, before = 0, TRAINING_FRACTION if cell.is_trained else 0.0
@@ -123,20 +108,20 @@ def _run_cell(cell: Cell, folder: Path, report: Callable[[float], None]) -> Cell
 
 def _measure(task: Task, rollouts: Sequence[Rollout]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Values and weights of the task's metrics per episode; SPL follows from success, steps and references."""
-    measured = {metric.name: metric for metric in metrics.resolve(task) if metric.name not in PATH_METRICS}
-    measured = {name: metrics.METRICS[name] for name in ("success", "steps")} | measured
+    measured = {name: metrics.METRICS[name] for name in ("success", "steps")}
+    measured |= {metric.name: metric for metric in metrics.resolve(task) if metric.name not in PATH_METRICS}
     values, weights = {}, {}
     for name, metric in measured.items():
         if (numbers := metrics.episode_values(metric, rollouts)) is not None:
-            values[name] = [_plain(number) for number in numbers]
+            values[name] = _plain(numbers)
             if (divisors := metrics.episode_weights(metric, rollouts)) is not None:
-                weights[name] = [_plain(number) for number in divisors]
+                weights[name] = _plain(divisors)
     return values, weights
 
 
-def _plain(number: float) -> float:
+def _plain(numbers: Sequence[float]) -> list[float]:
     """Whole numbers as int, which JSON writes more briefly."""
-    return int(number) if float(number).is_integer() else float(number)
+    return [int(number) if float(number).is_integer() else float(number) for number in numbers]
 
 
 def run_dir(cell: Cell, folder: Path) -> Path:
@@ -145,7 +130,7 @@ def run_dir(cell: Cell, folder: Path) -> Path:
     return folder / f"{cell.paper_row.train_task}-{method}-{cell.training_hash}"
 
 
-def _train(cell: Cell, folder: Path, report: Callable[[float], None]) -> tuple[LearnedPlanner, dict[str, Any]]:
+def _train(cell: Cell, folder: Path, report: Report) -> tuple[LearnedPlanner, dict[str, Any]]:
     """The planner of a cell: trained now, continued, or loaded where it is trained already."""
     planner, training, transforms = cell.training()
     place, task_name = run_dir(cell, folder), cell.paper_row.train_task
@@ -156,19 +141,12 @@ def _train(cell: Cell, folder: Path, report: Callable[[float], None]) -> tuple[L
             data = CollectConfig(task_name, cell.demonstrations)
             with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
                 collect(data, workers=1)  # cells of one task may begin together
-            trainer = runs.create_run(
-                place, task_name, cell.method, planner, training, data.name, transforms=transforms
-            )
+            trainer = runs.create_run(place, task_name, cell.method, planner, training, data.name, transforms)
         trainer.fit(lambda now: report(TRAINING_FRACTION * now.step / now.steps))
-        minutes = trainer.cpu_seconds / 60
-    learned, run_config = checkpoint.load_planner(place)
-    return learned, {
-        "hash": cell.training_hash,
-        "cpu_minutes": round(minutes, 2),
-        "steps": training.steps,
-        "dataset": run_config["dataset"],
-        "commit": run_config["commit"],
-    }
+    learned, run = checkpoint.load_planner(place)
+    minutes = round(trainer.cpu_seconds / 60, 2)
+    return learned, {"hash": cell.training_hash, "cpu_minutes": minutes, "steps": training.steps,
+                     "dataset": run["dataset"], "commit": run["commit"]}  # fmt: skip
 
 
 def estimated_minutes(cells: Sequence[Cell], folder: Path) -> dict[Cell, float]:

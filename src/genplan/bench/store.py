@@ -69,11 +69,9 @@ class CellResult:
 
 
 def _check(result: CellResult) -> None:
-    for name in ("settings", "episodes", "weights", "references", "training"):
-        if not isinstance(value := getattr(result, name), dict):
+    for name in ("settings", "episodes", "weights", "references", "training", "first_seed"):
+        if not isinstance(value := getattr(result, name), int if name == "first_seed" else dict):
             raise ValueError(f"its '{name}' is {json.dumps(value)[:40]}")
-    if not isinstance(result.first_seed, int):
-        raise ValueError(f"its 'first_seed' is {json.dumps(result.first_seed)[:40]}")
     for required in ("success", "steps"):
         if required not in result.episodes:
             raise ValueError(f"it has no metric '{required}'")
@@ -84,7 +82,7 @@ def _check(result: CellResult) -> None:
         if not all(map(math.isfinite, values)):
             raise ValueError(f"its '{name}' is not finite")
     lengths = {name: len(values) for name, values in {**lists, **result.references}.items()}
-    if min(lengths.values()) != max(lengths.values()) or not max(lengths.values()):
+    if len(set(lengths.values())) > 1 or not result.num_episodes:
         raise ValueError(f"its numbers of episodes are {lengths}")
 
 
@@ -117,15 +115,15 @@ def _equal(recorded: Any, current: Any) -> bool:
     """Equal plain data; a nested setting that was not recorded did not exist then, and its default changes nothing."""
     if isinstance(recorded, Mapping) and isinstance(current, Mapping):
         return set(recorded) <= set(current) and all(_equal(one, current[name]) for name, one in recorded.items())
-    if isinstance(recorded, Sequence) and isinstance(current, Sequence) and not isinstance(recorded, str):
-        return len(recorded) == len(current) and all(map(_equal, _by_name(recorded), _by_name(current)))
+    if isinstance(recorded, list) and isinstance(current, list):
+        both = (sorted(one, key=_transform_name) for one in (recorded, current))
+        return len(recorded) == len(current) and all(map(_equal, *both))
     return bool(recorded == current)
 
 
-def _by_name(values: Sequence[Any]) -> Sequence[Any]:
-    """Transforms in the order of their names; anything else as it is."""
-    named = all(isinstance(one, Mapping) and "name" in one for one in values)
-    return sorted(values, key=lambda one: str(one["name"])) if named else values
+def _transform_name(value: Any) -> str:
+    """Of a data transform, whose order does not matter; the same for anything else."""
+    return str(value.get("name", "")) if isinstance(value, Mapping) else ""
 
 
 class ResultStore:
@@ -147,15 +145,10 @@ class ResultStore:
 
     def _parse(self, number: int, line: str) -> CellResult:
         try:
-            data = json.loads(line)
+            return CellResult.from_json(json.loads(line))
         except ValueError as error:
-            raise UserError(f"{self.path}, line {number} is not JSON ({error}); correct or remove it") from error
-        try:
-            return CellResult.from_json(data)
-        except ValueError as error:
-            raise UserError(
-                f"{self.path}, line {number} is not a benchmark cell ({error}); correct or remove it"
-            ) from error
+            what = "JSON" if isinstance(error, json.JSONDecodeError) else "a benchmark cell"
+            raise UserError(f"{self.path}, line {number} is not {what} ({error}); correct or remove it") from error
 
     def repair(self) -> None:
         """Read again, and remove a cut-off last line. Only for the holder of the lock: nobody else may be writing."""
@@ -165,15 +158,14 @@ class ResultStore:
 
     def find(self, cell: Cell) -> CellResult | None:
         """What was measured last for a cell, with the settings that it has now."""
-        for result in reversed(self.results):
-            if result.cell != cell or not is_current(result):
-                continue
-            # The file of a cell that is asked for was named by the user, and may be run to learn its settings.
-            if not cell.is_from_file or _equal_settings(result.settings, cell.settings()):
-                return result
-        return None
+        found = (one for one in reversed(self.results) if one.cell == cell and is_current(one))
+        if cell.is_from_file:  # it was named by the user, and may be run to learn its settings
+            found = (one for one in found if _equal_settings(one.settings, cell.settings()))
+        return next(found, None)
 
     def add(self, result: CellResult) -> None:
+        """Append a result; a ValueError says what is wrong with it."""
+        _check(result)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(result.to_json()) + "\n")

@@ -28,25 +28,21 @@ def _cells(methods: Iterable[str], rows: Iterable[str], **options: Any) -> list[
 def suites() -> dict[str, list[Cell]]:
     """Each in the order in which it is filled."""
     adaptive = [row.name for row in ROWS.values() if row.split == "AP"]
-    first = ("GenPlan-M", "BC", "DT", "LEAP")
-    others = ("GenPlan-U", "LEAP-noGC", "DT-noGC")
-    repeated = TRAIN_SEEDS[1:]
+    first, others = ("GenPlan-M", "BC", "DT", "LEAP"), ("GenPlan-U", "LEAP-noGC", "DT-noGC")
+    by_method = (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC")
+    repeated = [(seed, method) for seed in TRAIN_SEEDS[1:] for method in ("GenPlan-M", "BC")]
     return {
         "adaptive": [
             *_cells((*CONTROLS, "pretrained:LocS10N1"), adaptive),
-            *(
-                Cell(method, row)
-                for method in (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC")
-                for row in adaptive
-            ),
-            *(Cell(method, row, seed=seed) for seed in repeated for method in ("GenPlan-M", "BC") for row in adaptive),
+            *(Cell(method, row) for method in by_method for row in adaptive),
+            *(Cell(method, row, seed) for seed, method in repeated for row in adaptive),
         ],
         "main": [
             *_cells(CONTROLS, MAIN_ROWS),
             *(Cell(f"pretrained:{row}", row) for row in MAIN_ROWS),
             *_cells(first, MAIN_ROWS),
             *_cells(others, MAIN_ROWS),
-            *(Cell("GenPlan-M", "MazeS4G1", seed=seed) for seed in repeated),
+            *(Cell("GenPlan-M", "MazeS4G1", seed) for seed in TRAIN_SEEDS[1:]),
             *_cells(("GenPlan-M", "GenPlan-U"), ["MazeS4G1"], preset="paper"),
         ],
         "times": _cells((*first, *others), EFFICIENCY_ROWS),

@@ -10,17 +10,14 @@ from genplan.bench.cell import DEMONSTRATIONS, Cell
 from genplan.bench.stats import PairedRow
 from genplan.bench.store import CellResult, ResultStore, is_current
 from genplan.bench.suites import CONTROLS
-from genplan.metrics import METRICS, Summary, path_efficiency, summarize_values
+from genplan.metrics import METRICS, Summary, path_efficiency, resolve, summarize_values
 from genplan.planners import METHODS, default_settings
 from genplan.tasks.paper import ROWS, Row
 from genplan.types import TEST_SEEDS
 
 REFERENCE = "GenPlan-M"  # the method that all others are compared with
 PRETRAINED = "pretrained"  # the column of planners that come with genplan
-PATH_METRICS = {
-    "spl": "expert",
-    "spl_shortest": "shortest",
-}  # success weighted by path length: the length of whose path
+PATH_METRICS = {"spl": "expert", "spl_shortest": "shortest"}  # weighted by path length: the length of whose path
 LABELS = {"GenPlan-M-without-surprise": "GenPlan-M without outcome memory"}  # of results under older names
 ResultPair = tuple[CellResult, CellResult]
 
@@ -96,7 +93,8 @@ class ResultTable:
         """A metric over all episodes, with its 95 % interval."""
         if (values := self.values(result, metric)) is None:
             return None
-        return summarize_values(METRICS[metric], values, result.weights.get(metric))
+        own = {one.name: one for one in resolve(result.cell.task)} if metric not in METRICS else METRICS
+        return summarize_values(own[metric], values, result.weights.get(metric))
 
     def value(self, result: CellResult | None, metric: str) -> float | None:
         """A metric over all episodes."""

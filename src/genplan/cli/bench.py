@@ -27,14 +27,18 @@ def bench_run(
         max_minutes: Then begin no new cell, stop trainings (they continue next time) and finish evaluations.
         workers: Cells at a time, one thread each.
         rows: Only these rows (by default all of the suite).
-        methods: Only these methods; file.py:Class for your own, trained like the others.
-        planner: Evaluate this planner as well, on the rows of the suite: file.py:Class for your own, or a run folder.
+        methods: Only these methods.
+        planner: This one as well, on the rows of the suite: a method or file.py:Class of your own, which is trained
+            like the others if it learns, or a run folder.
         results: The file of cells, one line of JSON each.
         runs: Where trainings are kept.
     """
     from genplan import bench
     from genplan.console import bench_progress, bench_tables
+    from genplan.tasks.files import import_object
 
+    if planner is not None and ".py:" in planner:
+        import_object(planner)  # a wrong name is reported before anything starts
     console, cells, store = Console(), bench.select(suite, rows, methods, planner), bench.ResultStore(results)
     missing = [cell for cell in cells if store.find(cell) is None]
     console.print(f"{suite}: {len(cells)} cells, {len(cells) - len(missing)} of them in {results}")

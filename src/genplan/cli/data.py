@@ -21,12 +21,17 @@ def tasks(gallery: Path | None = None) -> int:
     Args:
         gallery: Write a picture of all tasks to this file (png or pdf) as well.
     """
-    from genplan.console import rows_table, tasks_table, write_gallery
+    from genplan.console import rows_table, tasks_table
 
     console = Console()
     console.print(tasks_table(), rows_table())
     if gallery is not None:
-        write_gallery(gallery)
+        from genplan.files import write_atomically
+        from genplan.render import frames
+
+        if gallery.suffix not in (".png", ".pdf"):
+            raise UserError(f"the gallery is to be written to {gallery}, expected a name that ends in .png or .pdf")
+        write_atomically(gallery, frames.gallery(gallery.suffix[1:]))
         console.print(f"gallery written to {gallery}")
     return 0
 
@@ -43,21 +48,19 @@ def demos(
         seed: The first seed; training seeds are 10000 to 99999.
         workers: Processes that collect; the content does not depend on it.
     """
-    from genplan import tasks
+    from genplan import names, tasks
     from genplan.collect import CollectConfig
     from genplan.data import store
-    from genplan.names import load_planner
 
     console, config = Console(), CollectConfig(task, episodes, expert, seed)
     if workers < 1:
         raise UserError(f"workers is {workers}, expected at least 1")
-    load_planner(expert, tasks.get(task))  # a wrong name is reported before anything starts
-    if (dataset := collect_demos(console, config, workers)) is None:
+    names.load_planner(expert, tasks.get(task))  # a wrong name is reported before anything starts
+    if (found := collect_demos(console, config, workers)) is None:
         console.print(f"{config.name} exists already; see: genplan data show {config.name}")
-        return 0
-    console.print(
-        f"{config.name} written to {store.datasets_root()}: {len(dataset.episodes)} episodes, digest {dataset.digest}"
-    )
+    else:
+        what = f"{len(found.episodes)} episodes, digest {found.digest}"
+        console.print(f"{config.name} written to {store.datasets_root()}: {what}")
     return 0
 
 
@@ -74,14 +77,11 @@ def data_show(dataset: Positional[str], task: str | None = None) -> int:
 
     chosen = None if task is None else tasks.get(task)
     found = read(dataset, chosen)
-    fit: dict[str, str | None] = {}
-    if chosen is not None:
-        fit[chosen.name] = incompatibility(found, chosen)
-    elif (geometry := found.spec.geometry) is not None:
-        known = [one for one in map(tasks.get, tasks.TASKS) if one.spec.geometry == geometry]
-        fit = {one.name: incompatibility(found, one) for one in known}
-        if not fit:
-            fit["a task"] = f"none of the table has grids of {geometry.width}×{geometry.height}"
+    geometry = found.spec.geometry
+    known = [one for one in map(tasks.get, tasks.TASKS) if one.spec.geometry == geometry]
+    fit = {one.name: incompatibility(found, one) for one in ([chosen] if chosen else known)}
+    if geometry is not None and not fit:
+        fit["a task"] = f"none of the table has grids of {geometry.width}×{geometry.height}"
     Console().print(dataset_table(found, fit))
     return 0
 
@@ -94,6 +94,5 @@ def collect_demos(console: Console, config: CollectConfig, workers: int = 2, lab
 
     if store.exists(config.name):
         return None
-    label = label or f"demonstrations of {config.task}"
-    with progress(console, label, config.episodes, "episodes") as on_progress:
+    with progress(console, label or f"demonstrations of {config.task}", config.episodes, "episodes") as on_progress:
         return collect(config, workers, on_progress)

@@ -63,43 +63,39 @@ def evaluate(
         threads: Of the network (by default one per core).
         json: Write everything measured to this file.
     """
-    if threads is not None:
-        import torch
+    import torch
 
-        torch.set_num_threads(max(threads, 1))
-    from genplan import checkpoint, runs
+    from genplan import checkpoint, names, runs, tasks
     from genplan import evaluate as evaluation
-    from genplan import tasks as known
     from genplan.console import evaluation_table, progress
     from genplan.envs.wrappers import SlipperyActions
     from genplan.files import write_json
-    from genplan.names import default_baseline, load_for_eval, load_planner
     from genplan.tasks.files import user_code_errors
 
+    if threads is not None:
+        torch.set_num_threads(max(threads, 1))
     if episodes < 1:
         raise UserError(f"episodes is {episodes}, expected at least 1")
     if not 0 <= slip <= 1:
         raise UserError(f"slip is {slip}, expected 0 to 1")
-    console, name, options = Console(), planner, planning.settings
-    player, config, chosen = load_for_eval(name, task, options)
+    console, name, action_steps = Console(), planner, planning.execute
+    player, config, chosen = names.load_for_eval(name, task, planning.settings)
     if untrained:
         if "training" not in config:
             raise UserError(f"'{name}' has no trained network that could be left untrained; expected a run")
         name, player = f"{name}, untrained", checkpoint.untrained(config).eval().for_spec(chosen.spec)
-    trained_on = known.task_names(config.get("task", chosen.name))
-    demonstrated = chosen.name if chosen.name in trained_on else trained_on[0]
-    random = load_planner(baseline or default_baseline(chosen), chosen, demonstrated)
-    settings: dict[str, Any] = {
-        "action_steps": options.get("action_steps"),
-        "wrapper": partial(SlipperyActions, probability=slip) if slip else None,
-    }
+    train_tasks = tasks.task_names(config.get("task", chosen.name))
+    train_task = chosen.name if chosen.name in train_tasks else train_tasks[0]
+    random = names.load_planner(baseline or names.default_baseline(chosen), chosen, train_task)
     seeds, total = range(seed, seed + episodes), episodes * (3 if chosen.expert else 2)
     with user_code_errors(name), progress(console, f"{name} on {chosen.name}", total, "episodes") as on_progress:
-        found = evaluation.evaluate(player, chosen, seeds, baseline=random, on_progress=on_progress, **settings)
+        found = evaluation.evaluate(player, chosen, seeds, baseline=random, action_steps=action_steps,
+                                    wrapper=partial(SlipperyActions, probability=slip) if slip else None,
+                                    on_progress=on_progress)  # fmt: skip
     console.print(evaluation_table(name, found))
     if json is not None:
-        steps, commit = settings["action_steps"], runs.commit()
-        write_json(json, evaluation.to_record(name, chosen, seeds, config, found, action_steps=steps, commit=commit))
+        write_json(json, evaluation.to_record(name, chosen, seeds, config, found, action_steps=action_steps,
+                                              commit=runs.commit()))  # fmt: skip
         console.print(f"written to {json}")
     return 0
 
@@ -120,6 +116,7 @@ def plan(
         gif: Write animations: GIF-plan.gif of the denoising, if there is one, and GIF-episode.gif of the episode.
     """
     from genplan import config, console, policy
+    from genplan.files import write_atomically
     from genplan.render import frames, terminal
 
     screen, loaded = Console(), policy.load(planner, task)
@@ -137,7 +134,7 @@ def plan(
     masked = config.get(loaded.planner.config, "source") == "mask"
     mask = loaded.planner.codec.stream.size if masked else None
     if made.trace is not None:
-        screen.print(console.denoising(terminal.denoising_table(spec, made.trace, mask=mask)))
+        screen.print(console.denoising(terminal.denoising_rows(spec, made.trace, mask)))
     if made.energy is not None and made.confidence is not None:
         confidence = " ".join(f"{number:.2f}" for number in made.confidence)
         screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")
@@ -145,10 +142,11 @@ def plan(
         of_plan, of_episode = (gif.with_name(f"{gif.stem}-{part}.gif") for part in ("plan", "episode"))
         if made.trace is not None:
             frame = frames.render_frame(chosen, env, observation)
-            frames.write_gif(of_plan, frames.plan_frames(spec, frame, observation, made.trace, mask=mask))
+            shaping = frames.plan_frames(spec, frame, observation, made.trace, mask)
+            write_atomically(of_plan, frames.gif(shaping))
             screen.print(f"{of_plan} written")
         pictures, outcome = frames.episode_frames(loaded.planner, chosen, seed)
-        frames.write_gif(of_episode, pictures)
+        write_atomically(of_episode, frames.gif(pictures))
         screen.print(f"{of_episode} written: {outcome}")
     return 0
 
@@ -161,13 +159,12 @@ def export(run: Positional[Path], out: Path, planning: OmitArgPrefixes[Planning]
         out: Where to put the planner; load it by this path.
         planning: How it plans from now on; what is not named stays as it was trained.
     """
+    from genplan import checkpoint, tasks
     from genplan import export as exporting
-    from genplan import tasks as known
-    from genplan.checkpoint import read_config
     from genplan.console import progress
     from genplan.types import TEST_SEEDS
 
-    console, num_tasks = Console(), len(known.task_names(read_config(run)["task"]))
+    console, num_tasks = Console(), len(tasks.task_names(checkpoint.read_config(run)["task"]))
     with progress(console, f"evaluating {run}", 3 * num_tasks * len(TEST_SEEDS), "episodes") as on_progress:
         exporting.export(run, out, planning.settings, on_progress)
     console.print(f"{out}: {(out / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
@@ -194,6 +191,5 @@ def reproduce(planner: Positional[str], out: Path | None = None) -> int:
     if not result.same_dataset:
         console.print("[yellow]the demonstrations differ from those of the card[/]")
     console.print(records_table(f"{planner}, test seeds", {"card": result.card["results"], "now": result.results}))
-    verdict = "[green]as good as its card, within chance[/]" if result.as_good else "[red]below its card's interval[/]"
-    console.print(verdict)
+    console.print("[green]as good as its card, within chance" if result.as_good else "[red]below its card's interval")
     return 0 if result.as_good else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,17 +30,16 @@ def quickstart(
         episodes: Unseen mazes to be solved (validation seeds, from 2000 on).
         demonstrations: How many to learn from.
     """
-    from genplan import config, policy, presets, runs, tasks
+    from genplan import config, names, policy, presets, runs, tasks
     from genplan.collect import CollectConfig
     from genplan.console import evaluation_table, progress
     from genplan.evaluate import evaluate, to_record
     from genplan.files import write_json
-    from genplan.names import load_planner
     from genplan.report import run_page
     from genplan.tasks.grid import SYMMETRY
     from genplan.types import VALIDATION_SEEDS
 
-    console, began, data = Console(), time.time(), CollectConfig(TASK, demonstrations)
+    console, start_time, data = Console(), time.time(), CollectConfig(TASK, demonstrations)
     console.print(
         f"[bold]genplan[/] learns to find its way in mazes from {demonstrations} demonstrations, then faces {episodes} "
         "mazes that it has never seen. About four minutes on two cores; stop at any time, the same command continues."
@@ -58,16 +56,15 @@ def quickstart(
     fit(console, trainer, "2 of 4  training")
     console.print("3 of 4  unseen mazes, beside a random policy and the bot that gave the demonstrations")
     loaded, task, seeds = policy.load(out), tasks.get(TASK), VALIDATION_SEEDS[:episodes]
-    random = load_planner("random:demos", task)
+    random = names.load_planner("random:demos", task)
     with progress(console, "        playing", 3 * len(seeds), "episodes") as on_progress:
         found = evaluate(loaded.planner, task, seeds, baseline=random, on_progress=on_progress)
     console.print(evaluation_table(str(out), found))
     write_json(out / "results.json", to_record(str(out), task, seeds, loaded.config, found, commit=runs.commit()))
     console.print("4 of 4  report")
-    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     title, pictures = f"{TASK}: a planner in minutes", _animations(loaded, seeds[:ANIMATIONS])
-    path = run_page(out / "report.html", title, loaded.config, found, log, pictures, trainer.cpu_seconds)
-    minutes = (time.time() - began) / 60
+    path = run_page(out, title, loaded.config, found, pictures, trainer.cpu_seconds)
+    minutes = (time.time() - start_time) / 60
     console.print(f"{path} written; {minutes:.1f} minutes in all. Look also at: genplan plan {out}")
     return 0
 
@@ -76,15 +73,13 @@ def _animations(policy: Policy, seeds: Sequence[int]) -> list[tuple[str, bytes]]
     """A plan that takes shape, and the first episodes."""
     from genplan.render import frames
 
-    task = policy.task
-    env = task.make_env()
+    task, env = policy.task, policy.task.make_env()
     observation = task.observe(env, env.reset(seed=seeds[0])[0])
-    trace = policy.plan(observation).trace
-    assert trace is not None
-    frame = frames.render_frame(task, env, observation)
-    mask = policy.planner.codec.stream.size
-    shaping = frames.gif(frames.plan_frames(task.spec, frame, observation, trace, mask=mask), 600)
-    animations = [("a plan takes shape", shaping)]
+    animations = []
+    if (trace := policy.plan(observation).trace) is not None:
+        frame, mask = frames.render_frame(task, env, observation), policy.planner.codec.stream.size
+        shaping = frames.plan_frames(task.spec, frame, observation, trace, mask)
+        animations.append(("a plan takes shape", frames.gif(shaping, 600)))
     for seed in seeds:
         pictures, outcome = frames.episode_frames(policy.planner, task, seed, limit=MAX_FRAMES)
         animations.append((f"maze {seed}: {outcome}", frames.gif(pictures)))

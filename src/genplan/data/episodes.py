@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genplan.errors import DataError
-from genplan.spec import Field, PlanSpec
+from genplan.spec import Actions, Field, PlanSpec
 from genplan.types import Episode, SubGoal
 
 
@@ -52,7 +52,7 @@ def episode_from_arrays(
         terminations=_flags(terminations, length, f"{where}: terminations"),
         truncations=_flags(truncations, length, f"{where}: truncations"),
         infos={name: _numbers(column, length, f"{where}: info '{name}'") for name, column in (infos or {}).items()},
-        subgoals=tuple(_subgoal(one, spec, length, where) for one in subgoals),
+        subgoals=tuple(checked_subgoal(one, spec, length, where) for one in subgoals),
         success=bool(success),
         seed=None if seed is None else int(seed),
         last_repeated=last_repeated,
@@ -70,19 +70,17 @@ def _observed(
     spec: PlanSpec, observations: Mapping[str, Any], length: int, where: str
 ) -> tuple[dict[str, NDArray[Any]], bool]:
     """A column [T + 1, …] per field, and whether the last observation had to be repeated."""
-    for name in spec.fields:
-        if name not in observations:
-            raise DataError(f"{where}: observations have no '{name}', found {sorted(observations)}")
+    if missing := [name for name in spec.fields if name not in observations]:
+        raise DataError(f"{where}: observations have no '{missing[0]}', found {sorted(observations)}")
     given = {name: _array(observations[name], f"{where}: {name}") for name in spec.fields}
     lengths = {name: len(column) for name, column in given.items() if column.ndim}  # one text holds for all steps
-    last_repeated = bool(lengths) and set(lengths.values()) == {length}
+    last_repeated = set(lengths.values()) == {length}
     recorded = length if last_repeated else length + 1
+    for name, found in lengths.items():
+        if found != recorded:
+            raise DataError(f"{where}: {found} '{name}' observations, expected {length + 1}: one more than actions")
     columns = {}
     for name, field in spec.fields.items():
-        if lengths.get(name, recorded) != recorded:
-            raise DataError(
-                f"{where}: {lengths[name]} '{name}' observations, expected {length + 1}: one more than actions"
-            )
         column = _tokens(field, given[name], recorded, where) if field.kind == "words" else given[name]
         checked = field.check(column, f"{where}: {name}", (recorded,))
         columns[name] = np.concatenate([checked, checked[-1:]]) if last_repeated else checked
@@ -112,11 +110,9 @@ def _rewards(rewards: Any, length: int, where: str) -> NDArray[np.float64]:
 
 
 def _flags(values: Any, length: int, what: str) -> NDArray[np.bool_]:
-    if values is None:
-        return np.zeros(length, bool)
-    flags = _numbers(values, length, what)
-    if not np.isin(flags, (0, 1)).all():
-        raise DataError(f"{what} hold {flags[~np.isin(flags, (0, 1))][0]}, expected True or False")
+    flags = _numbers(np.zeros(length, bool) if values is None else values, length, what)
+    if len(odd := flags[~np.isin(flags, (0, 1))]):
+        raise DataError(f"{what} hold {odd[0]}, expected True or False")
     return flags.astype(bool)
 
 
@@ -129,7 +125,7 @@ def _numbers(values: Any, length: int, what: str) -> NDArray[Any]:
     return numbers
 
 
-def _subgoal(one: Sequence[Any], spec: PlanSpec, length: int, where: str) -> SubGoal:
+def checked_subgoal(one: Sequence[Any], spec: PlanSpec, length: int, where: str) -> SubGoal:
     try:
         step, token, type_ = one
         subgoal = SubGoal(int(step), int(token), str(type_))
@@ -161,19 +157,17 @@ def spec_difference(found: PlanSpec, expected: PlanSpec) -> str | None:
                 f"{len(ours.vocabulary)}; they differ in {', '.join(words[:5])}"
             )
     for part in ("n", "low", "high"):
-        if getattr(found.actions, part) != getattr(expected.actions, part):
-            return (
-                f"{part} of the actions is {getattr(found.actions, part)}, expected {getattr(expected.actions, part)}"
-            )
+        a, b = getattr(found.actions, part), getattr(expected.actions, part)
+        if a != b:
+            return f"{part} of the actions is {a}, expected {b}"
     if found.actions.origin != expected.actions.origin:
-        return f"actions are {_meaning(found)}, expected {_meaning(expected)}"
+        return f"actions are {_meaning(found.actions)}, expected {_meaning(expected.actions)}"
     if found.goals is not None and expected.goals is not None and found.goals.size != expected.goals.size:
         return f"there are {found.goals.size} goal tokens, expected {expected.goals.size}"
     return None
 
 
-def _meaning(spec: PlanSpec) -> str:
-    if spec.actions.origin is None:
+def _meaning(actions: Actions) -> str:
+    if actions.origin is None:
         return "absolute"
-    name, first = spec.actions.origin
-    return f"relative to field '{name}' from entry {first} on"
+    return f"relative to field '{actions.origin[0]}' from entry {actions.origin[1]} on"

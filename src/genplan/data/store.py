@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata as packages
 from pathlib import Path
@@ -19,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from genplan.data.adapters import Raw, Roles, Source, adapter_for
+from genplan.data.adapters import Raw, Source, adapter_for, roles_v1
 from genplan.data.episodes import episode_from_arrays, spec_difference
 from genplan.errors import DataError
 from genplan.spec import Field, PlanSpec
@@ -46,8 +43,7 @@ class Dataset:
         """A hash of everything recorded: the same episodes have the same digest, whoever wrote them."""
         content = hashlib.sha256()
         for episode in self.episodes:
-            notes = [episode.seed, list(episode.subgoals), episode.last_repeated]
-            content.update(json.dumps(notes).encode())
+            content.update(json.dumps([episode.seed, episode.subgoals, episode.last_repeated]).encode())
             for name, column in sorted(columns(episode).items()):
                 content.update(f"{name} {column.dtype} {column.shape}".encode())
                 content.update(np.ascontiguousarray(column).tobytes())
@@ -56,22 +52,25 @@ class Dataset:
     @property
     def digest_v1(self) -> str | None:
         """The digest of format 1, by which older runs know their dataset; None for fields that it did not have."""
-        roles = Roles.of(self.spec)
-        if roles.state is None or set(self.spec.fields) != set(roles) - {None} or self.spec.actions.n is None:
+        roles = roles_v1(self.spec)
+        if "state" not in roles or set(roles.values()) != set(self.spec.fields) or self.spec.actions.n is None:
             return None
         content = hashlib.sha256()
         for episode in self.episodes:
             mission = self.spec.mission({name: column[0] for name, column in episode.observations.items()})
-            content.update(json.dumps([mission, episode.seed, list(episode.subgoals)]).encode())
-            seen = [None if name is None else episode.observations[name] for name in roles[:3]]
-            for column in (seen[0], episode.actions, seen[1], seen[2]):
-                if column is not None:
-                    content.update(np.ascontiguousarray(column).tobytes())
+            content.update(json.dumps([mission, episode.seed, episode.subgoals]).encode())
+            seen = {role: episode.observations[name] for role, name in roles.items()}
+            for column in (
+                seen["state"],
+                episode.actions,
+                *(seen[role] for role in ("map", "features") if role in seen),
+            ):
+                content.update(np.ascontiguousarray(column).tobytes())
         return content.hexdigest()[:16]
 
     def matches(self, digest: str) -> bool:
         """Whether this is the dataset of that digest, of either format."""
-        return digest in ((self.digest,) if digest.startswith("2-") else (self.digest_v1,))
+        return digest == (self.digest if digest.startswith("2-") else self.digest_v1)
 
 
 def columns(episode: Episode) -> dict[str, NDArray[Any]]:
@@ -86,26 +85,21 @@ def columns(episode: Episode) -> dict[str, NDArray[Any]]:
     }
 
 
-def check_seeds(seeds: Sequence[int | None], what: str) -> None:
-    """Training data must not hold an episode that is used for validation or test."""
+def seed_clash(seeds: Sequence[int | None], what: str) -> str | None:
+    """Why these cannot be trained on: some are kept for validation or test. None if they can."""
     for name, kept in (("test", TEST_SEEDS), ("validation", VALIDATION_SEEDS)):
-        clash = [seed for seed in seeds if seed is not None and seed in kept]
-        if clash:
-            raise DataError(
+        if clash := [seed for seed in seeds if seed in kept]:
+            return (
                 f"{what} has {len(clash)} of the {name} seeds {kept[0]}–{kept[-1]} (the first is {clash[0]}), expected "
                 "0; collect demonstrations from seed 10000 on"
             )
+    return None
 
 
 def incompatibility(dataset: Dataset, task: Task) -> str | None:
     """Why a planner of this task cannot be trained on the dataset; None if it can."""
-    if reason := spec_difference(dataset.spec, task.spec):
-        return reason
-    try:
-        check_seeds([episode.seed for episode in dataset.episodes], f"dataset {dataset.name}")
-    except DataError as error:
-        return str(error)
-    return None
+    seeds = [episode.seed for episode in dataset.episodes]
+    return spec_difference(dataset.spec, task.spec) or seed_clash(seeds, f"dataset {dataset.name}")
 
 
 def datasets_root() -> Path:
@@ -128,61 +122,54 @@ def versions() -> dict[str, str]:
 
 def write(name: str, task: Task, episodes: Sequence[Episode], metadata: Mapping[str, Any]) -> None:
     """A Minari dataset that appears whole or not at all."""
-    root = datasets_root()
-    root.mkdir(parents=True, exist_ok=True)
-    final = root / name
+    import minari
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.dataset.minari_storage import MinariStorage
+
+    parse_dataset_id(name)
+    final, spec = datasets_root() / name, task.spec
     if final.exists():
-        raise DataError(f"a dataset {name} exists already in {root}; remove it or choose another name")
-    spec = task.spec
+        raise DataError(f"a dataset {name} exists already in {datasets_root()}; remove it or choose another name")
     checked = [_checked(spec, episode, f"episode {number} of {name}") for number, episode in enumerate(episodes)]
-    with tempfile.TemporaryDirectory(prefix=".genplan-", dir=root) as scratch:
-        with _minari_at(scratch) as minari:
-            buffers = [
-                minari.data_collector.EpisodeBuffer(
-                    id=number,
-                    seed=episode.seed,
-                    observations={key: _stored(spec.fields[key], episode.observations[key]) for key in spec.fields},
-                    actions=episode.actions,
-                    rewards=episode.rewards,
-                    terminations=episode.terminations,
-                    truncations=episode.truncations,
-                    infos=dict(episode.infos) or None,
-                )
-                for number, episode in enumerate(checked)
-            ]
-            dataset = minari.create_dataset_from_buffers(
-                name,
-                buffers,
-                action_space=spec.actions.space(),
-                observation_space=spaces.Dict({key: one.space() for key, one in spec.fields.items()}),
-                algorithm_name=metadata.get("expert"),
-                description=f"genplan demonstrations of {task.name}",
-                data_format="hdf5",
-                jpeg_encoding=False,  # symbols, not pictures
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".genplan-", dir=datasets_root()) as scratch:
+        data = Path(scratch) / "dataset" / "data"
+        data.mkdir(parents=True)
+        observed = spaces.Dict({key: one.space() for key, one in spec.fields.items()})
+        # Symbols are not pictures: no JPEG.
+        storage = MinariStorage.new(data, observed, spec.actions.space(), data_format="hdf5", jpeg_encoding=False)
+        storage.update_metadata(
+            {
+                "dataset_id": name,
+                "minari_version": minari.__version__,
+                "algorithm_name": metadata.get("expert", ""),
+                "description": f"genplan demonstrations of {task.name}",
+                "genplan": {"format": FORMAT, "task": task.name, "spec": spec.to_json(), **metadata},
+            }
+        )
+        storage.update_episodes(
+            EpisodeBuffer(
+                id=number,
+                observations={key: _stored(one, episode.observations[key]) for key, one in spec.fields.items()},
+                infos=dict(episode.infos) or None,
+                **{key: getattr(episode, key) for key in ("seed", "actions", "rewards", "terminations", "truncations")},
             )
-            dataset.storage.update_episode_metadata(
-                {
-                    "subgoals": json.dumps([list(goal) for goal in episode.subgoals]),
-                    "success": episode.success,
-                    "last_repeated": episode.last_repeated,
-                }
-                for episode in checked
-            )
-            dataset.storage.update_metadata(
-                {"genplan": {"format": FORMAT, "task": task.name, "spec": spec.to_json(), **metadata}}
-            )
-        final.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(Path(scratch) / name, final)
+            for number, episode in enumerate(checked)
+        )
+        storage.update_episode_metadata(
+            {"subgoals": json.dumps(one.subgoals), "success": one.success, "last_repeated": one.last_repeated}
+            for one in checked
+        )
+        os.replace(data.parent, final)
 
 
 def _checked(spec: PlanSpec, episode: Episode, where: str) -> Episode:
     for name in (*spec.fields, *episode.infos):
         if "/" in name:
             raise DataError(f"{where}: '{name}' has a slash, expected a name that can be a column; give it another")
-    checked = episode_from_arrays(
-        spec, episode.observations, episode.actions, episode.rewards, episode.terminations, episode.truncations,
-        episode.infos, episode.seed, episode.subgoals, episode.success, where,
-    )  # fmt: skip
+    given = {name: part for name, part in vars(episode).items() if name != "last_repeated"}
+    checked = episode_from_arrays(spec, **given, where=where)
     return replace(checked, last_repeated=episode.last_repeated or checked.last_repeated)
 
 
@@ -202,24 +189,6 @@ def _stored(one: Field, column: NDArray[Any]) -> Any:
     return [texts[row.tobytes()] for row in column]
 
 
-@contextmanager
-def _minari_at(root: str) -> Iterator[Any]:
-    """Minari, with its datasets under `root` for the moment."""
-    import minari
-
-    before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = root
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it asks for an author, an e-mail and a link
-            yield minari
-    finally:
-        if before is None:
-            del os.environ["MINARI_DATASETS_PATH"]
-        else:
-            os.environ["MINARI_DATASETS_PATH"] = before
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,12 +199,10 @@ def read(name: str, task: Task | None = None) -> Dataset:
     """
     folder = _folder(name)
     try:
-        source, raw_episodes = _open(name, folder, task)
+        source, raws = _open(name, folder, task)
         adapter = adapter_for(source)
-        episodes = [
-            adapter.episode(f"dataset {name}, episode {number}", raw) for number, raw in enumerate(raw_episodes)
-        ]
-    except (DataError, KeyboardInterrupt, MemoryError):
+        episodes = [adapter.episode(f"dataset {name}, episode {number}", raw) for number, raw in enumerate(raws)]
+    except (DataError, MemoryError):
         raise
     except Exception as error:  # h5py, json and Minari fail in many ways on damaged files; none may reach the user raw
         raise DataError(
@@ -268,20 +235,12 @@ def _open(name: str, folder: Path, task: Task | None) -> tuple[Source, Iterator[
         if key not in information:
             raise DataError(f"dataset {name}: metadata.json has no '{key}'; expected a Minari dataset of version 0.5")
     storage = MinariStorage.read(folder)
-    number = storage.total_episodes
-    if number < 1:
-        raise DataError(f"dataset {name} has {number} episodes, expected at least 1")
+    numbers = range(storage.total_episodes)
+    if not numbers:
+        raise DataError(f"dataset {name} has {storage.total_episodes} episodes, expected at least 1")
     metadata = dict(information.get("genplan", {}))
     if metadata.get("format", FORMAT) > FORMAT:
         raise DataError(f"dataset {name} has format {metadata['format']}, expected at most {FORMAT}; update genplan")
-    metadata["env_spec"] = information.get("env_spec")
-
-    def episodes() -> Iterator[Raw]:
-        notes = storage.get_episode_metadata(range(number))
-        for raw, note in zip(storage.get_episodes(range(number)), notes, strict=True):
-            yield {"seed": None, **note, **raw}
-
-    return Source(name, storage.observation_space, storage.action_space, metadata, task), episodes()
-
-
-logging.getLogger("minari").setLevel(logging.ERROR)
+    both = zip(storage.get_episodes(numbers), storage.get_episode_metadata(numbers), strict=True)
+    episodes = ({"seed": None, **note, **raw} for raw, note in both)
+    return Source(name, storage.observation_space, storage.action_space, metadata, task), episodes

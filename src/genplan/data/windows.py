@@ -10,15 +10,14 @@ scene, which leaves every window's own probability as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genplan.data.visits import VisitedStates, Visits
 from genplan.errors import DataError
 from genplan.flow import Rng
 from genplan.spec import PlanSpec
@@ -36,11 +35,8 @@ class Drawn(NamedTuple):
     scenes: Tensor  # [M]: what it sees there
 
 
-class BoundTransform(Protocol):
-    """A batch transform with its tables for one set of windows."""
-
-    def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
-        """The batch changed at random; `rng` is that of the batch, so every transform folds a label of its own."""
+BoundTransform = Callable[[Batch, Drawn, Rng], Batch]
+"""Changes a batch at random; the `Rng` is that of the batch, so every transform folds a label of its own."""
 
 
 @runtime_checkable
@@ -78,22 +74,29 @@ class Windows:
         Of the transforms, those that make episodes are left out: they have had their turn.
         """
         _check(spec, episodes, needs)
-        self.spec, self.needs = spec, needs
+        self.spec = spec
         lengths = np.array([len(episode) + 1 for episode in episodes])
         ends = np.cumsum(lengths)
         self.first = torch.from_numpy(np.repeat(ends - lengths, lengths))  # [N] first and last step of its episode
         self.last = torch.from_numpy(np.repeat(ends - 1, lengths))
-        self.steps = {name: _column(spec, episodes, name) for name in spec.step_fields}  # [N, …]
+        columns = {name: [episode.observations[name] for episode in episodes] for name in spec.step_fields}
+        self.steps = {name: _joined(parts, spec.fields[name].dtype) for name, parts in columns.items()}  # [N, …]
         padding = np.zeros((1, *spec.actions.shape), spec.actions.dtype)  # stands where an episode has ended
         actions = [part for episode in episodes for part in (episode.actions, padding)]
-        self.actions = torch.from_numpy(np.concatenate(actions).astype(spec.actions.dtype, copy=False))  # [N, *A]
-        self.goals, self.goals_known = _goals(spec, episodes, needs.subgoal_types)  # [N, *shape of the stream]
+        self.actions = _joined(actions, spec.actions.dtype)  # [N, *A]
+        self.goals: Tensor | None = None
+        if spec.goals is not None:  # both [N, *shape of the stream]
+            pairs = [goal_tokens(episode, spec.num_goals, needs.subgoal_types) for episode in episodes]
+            self.goals = _joined([tokens for tokens, _ in pairs], np.int64).reshape(-1, *spec.goals.shape)
+            self.goals_known = _joined([known for _, known in pairs], np.bool_).reshape(-1, *spec.goals.shape)
         self.scenes, self.scene_of_step = _index_scenes(spec, episodes)  # [K, …], [N]
         self.starts = torch.nonzero(torch.arange(len(self.last)) < self.last).squeeze(-1)  # steps with an action
         weights = steps_to_subgoal(episodes, needs.subgoal_types)[self.starts].double() ** -goal_proximity_exponent
         self._sort_starts(weights)
         self._ahead, self._behind = torch.arange(needs.horizon), torch.arange(1 - needs.context_length, 0)
-        self.visits = self._visits() if needs.visit_memory else None
+        self.visits: VisitedStates | None = None
+        if needs.visit_memory and spec.state_field is not None and spec.actions.n is not None:
+            self.visits = VisitedStates(self, spec.state_field, spec.actions.n)
         batch_transforms = [one for one in transforms if isinstance(one, BatchTransform)]
         batch_transforms.sort(key=lambda one: not getattr(one, "on_recorded_scenes", False))  # stable
         self._transforms = [one.bind(self) for one in batch_transforms]
@@ -112,25 +115,12 @@ class Windows:
         self._cdf = torch.cat([weights.new_zeros(1), weights[order].cumsum(0)])  # [starts + 1]
         self._all = size.new_zeros(1), size.new_full((1,), len(self.starts))
 
-    def _visits(self) -> VisitedStates | None:
-        """None where there is no such thing: it needs observed states and actions that can be counted."""
-        state, num_actions = self.spec.state_field, self.spec.actions.n
-        if state is None or num_actions is None:
-            return None
-        changed = torch.ones(len(self.first), dtype=torch.bool)
-        changed[1:] = self.first[1:] != self.first[:-1]
-        for column in (self.scene_of_step, *(one for name, one in self.steps.items() if name != state)):
-            differs = column[1:] != column[:-1]
-            changed[1:] |= differs if differs.ndim == 1 else differs.any(1)
-        return VisitedStates(self.steps[state], self.actions, self.first, changed, num_actions)
-
     # --- sampling ----------------------------------------------------------------------------------------------------
 
     def sample(self, batch_size: int, rng: Rng, windows_per_scene: int = 1, augment: bool = True) -> Batch:
-        """A batch of windows, so many of them in each scene; `rng` has no batch axes.
+        """A batch of windows, so many of them in each scene, with the transforms applied if `augment`.
 
-        Where nothing that is observed belongs to a scene, every window is a scene of its own.
-        augment  whether to apply the transforms
+        `rng` has no batch axes. Where nothing that is observed belongs to a scene, every window is one of its own.
         """
         per_scene = windows_per_scene if self.scenes else 1
         if batch_size < 1 or per_scene < 1 or batch_size % per_scene:
@@ -162,31 +152,27 @@ class Windows:
 
     def batch(self, drawn: Drawn) -> Batch:
         """These windows, as they were recorded."""
-        tokens, actions, valid = self._tokens(drawn.steps)
-        return Batch(
-            scene=Observations({name: scenes[drawn.scenes] for name, scenes in self.scenes.items()}),
-            current=Observations({name: column[drawn.steps] for name, column in self.steps.items()}),
-            history=self._history(drawn),
-            tokens=tokens,
-            actions=actions,
-            valid=valid,
-            num_scenes=len(drawn.scenes),
-        )
-
-    def _tokens(self, steps: Tensor) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
-        """The streams beside actions, actions, and where each of them is no padding."""
-        last = self.last[steps, None]
-        ahead = steps[:, None] + self._ahead
+        last = self.last[drawn.steps, None]
+        ahead = drawn.steps[:, None] + self._ahead
         inside, acting = ahead <= last, ahead < last
         ahead = torch.minimum(ahead, last)
         tokens, valid = {}, {}
         if self.spec.state_field is not None:
             tokens["states"], valid["states"] = self.steps[self.spec.state_field][ahead], inside
-        if self.goals is not None and self.goals_known is not None:
+        if self.goals is not None:
             known = self.goals_known[ahead]
             tokens["goals"] = self.goals[ahead]
             valid["goals"] = inside.reshape(*inside.shape, *[1] * (known.ndim - 2)) & known
-        return tokens, self.actions[ahead], {**valid, "actions": acting}
+        return Batch(
+            scene=Observations({name: scenes[drawn.scenes] for name, scenes in self.scenes.items()}),
+            current=Observations({name: column[drawn.steps] for name, column in self.steps.items()}),
+            history=self._history(drawn),
+            tokens=tokens,
+            actions=self.actions[ahead],
+            valid={**valid, "actions": acting},
+            num_scenes=len(drawn.scenes),
+            spec=self.spec,
+        )
 
     def _history(self, drawn: Drawn) -> History:
         steps, scene_of_step = drawn.steps, self.scene_of_step
@@ -198,15 +184,58 @@ class Windows:
         if self.goals is not None:
             same_goals = self.goals[behind] == self.goals[steps, None]
             same_goals = same_goals.flatten(2).all(-1) if same_goals.ndim > 2 else same_goals
-        visits = Visits(None, None, None) if self.visits is None else self.visits.before(steps, len(drawn.scenes))
         return History(
             Observations({name: column[behind] for name, column in self.steps.items()}),
             self.actions[behind],
             valid,
             scene_of_step[behind] == scene_of_step[steps, None],
             same_goals,
-            *visits,
+            *(() if self.visits is None else self.visits.before(steps, len(drawn.scenes))),
         )
+
+
+class VisitedStates:
+    """The distinct states of every episode in the order of first visits: what lies behind a window is a prefix."""
+
+    def __init__(self, windows: Windows, state: str, num_actions: int) -> None:
+        self.states, self.first = windows.steps[state], windows.first  # [N]
+        seen: dict[tuple[int, int], int] = {}
+        for step, visit in enumerate(zip(self.first.tolist(), self.states.tolist(), strict=True)):
+            seen.setdefault(visit, step)
+        self.first_visits = torch.tensor(sorted(seen.values()))  # steps at which a state is first visited, in turn
+        self.num_before = torch.searchsorted(self.first_visits, torch.arange(len(self.states)))  # [N]: before a step
+        # [N]: where anything but the state differs from the step before, or another episode begins.
+        changed = torch.ones(len(self.states), dtype=torch.bool)
+        others = [column for name, column in windows.steps.items() if name != state]
+        differs = [(one[1:] != one[:-1]).flatten(1).any(1) for one in others if one.ndim > 1]
+        differs += [one[1:] != one[:-1] for one in (*others, self.first, windows.scene_of_step) if one.ndim == 1]
+        changed[1:] = torch.stack(differs).any(0)
+        # [N, actions]: how often each action had been done before in a step's state, since anything else changed.
+        counts = np.zeros((len(self.states), num_actions), np.int64)
+        done: dict[int, NDArray[np.int64]] = {}
+        visits = zip(self.states.tolist(), windows.actions.tolist(), changed.tolist(), strict=True)
+        for step, (visited, action, anew) in enumerate(visits):
+            done = {} if anew else done
+            counts[step] = done.setdefault(visited, np.zeros(num_actions, np.int64))
+            done[visited][action] += 1
+        self.action_counts = torch.from_numpy(counts)
+
+    def before(self, steps: Tensor, num_scenes: int) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """Of windows that start at `steps` [B], equally many in each scene, in turn; a scene is of one episode:
+        `visited_states`, `visited_mask` and `action_counts` of a `History`."""
+        counts = self.action_counts[steps]
+        per_scene = len(steps) // num_scenes
+        begin = self.num_before[self.first[steps[::per_scene]]]  # [M]
+        passed = self.num_before[steps] - begin.repeat_interleave(per_scene)  # [B]
+        length = int(passed.max())
+        if not length:
+            return None, None, counts
+        index = torch.arange(length, device=steps.device)
+        visits = (begin[:, None] + index).clamp_(max=len(self.first_visits) - 1)
+        visited = self.states[self.first_visits[visits]]
+        mask = index < passed[:, None]
+        mask &= visited.repeat_interleave(per_scene, 0) != self.states[steps, None]
+        return visited, mask, counts
 
 
 class TaskMixture:
@@ -239,9 +268,8 @@ def _check(spec: PlanSpec, episodes: Sequence[Episode], needs: WindowNeeds) -> N
             raise DataError(f"episode {number} has no field '{missing[0]}', expected one beside {found}")
 
 
-def _column(spec: PlanSpec, episodes: Sequence[Episode], name: str) -> Tensor:
-    column = np.concatenate([episode.observations[name] for episode in episodes])
-    return torch.from_numpy(column.astype(spec.fields[name].dtype, copy=False))
+def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts).astype(dtype, copy=False))
 
 
 def _index_scenes(spec: PlanSpec, episodes: Sequence[Episode]) -> tuple[Mapping[str, Tensor], Tensor]:
@@ -249,37 +277,22 @@ def _index_scenes(spec: PlanSpec, episodes: Sequence[Episode]) -> tuple[Mapping[
 
     Without scene fields an episode is one scene: there is nothing to see that could change.
     """
-    scenes: dict[str, list[NDArray[np.generic]]] = {name: [] for name in spec.scene_fields}
+    first_seen: list[tuple[Episode, int]] = []  # where each scene is
     scene_of_step: list[int] = []
-    number = 0
     for episode in episodes:
         columns = [episode.observations[name] for name in spec.scene_fields]
         seen: dict[tuple[bytes, ...], int] = {}
         for step in range(len(episode) + 1):
             content = tuple(column[step].tobytes() for column in columns)
             if content not in seen:
-                seen[content] = number
-                number += 1
-                for name, column in zip(scenes, columns, strict=True):
-                    scenes[name].append(column[step])
+                seen[content] = len(first_seen)
+                first_seen.append((episode, step))
             scene_of_step.append(seen[content])
-    stacked = {
-        name: torch.from_numpy(np.stack(parts).astype(spec.fields[name].dtype, copy=False))
-        for name, parts in scenes.items()
+    scenes = {
+        name: _joined([episode.observations[name][step, None] for episode, step in first_seen], spec.fields[name].dtype)
+        for name in spec.scene_fields
     }
-    return stacked, torch.tensor(scene_of_step)
-
-
-def _goals(
-    spec: PlanSpec, episodes: Sequence[Episode], subgoal_types: Sequence[str]
-) -> tuple[Tensor | None, Tensor | None]:
-    if spec.goals is None:
-        return None, None
-    tokens, known = zip(*(goal_tokens(episode, spec.num_goals, subgoal_types) for episode in episodes), strict=True)
-    goals, goals_known = (
-        torch.from_numpy(np.concatenate(parts)).reshape(-1, *spec.goals.shape) for parts in (tokens, known)
-    )
-    return goals, goals_known
+    return scenes, torch.tensor(scene_of_step)
 
 
 def goal_tokens(
@@ -289,16 +302,12 @@ def goal_tokens(
 
     Where fewer are left, the last one stands again: it is where the rest of the plan leads.
     """
-    num_steps = len(episode) + 1
-    tokens = np.zeros((num_steps, num_goals), np.int64)
-    known = np.zeros((num_steps, num_goals), bool)
+    tokens = np.zeros((len(episode) + 1, num_goals), np.int64)
     goals = [goal for goal in episode.subgoals if goal.type in subgoal_types]
-    for step in range(num_steps if goals else 0):
+    for step in range(len(tokens) if goals else 0):
         left = [goal.token for goal in goals if goal.step >= step] or [goals[-1].token]
-        for index in range(num_goals):
-            tokens[step, index] = left[min(index, len(left) - 1)]
-        known[step] = True
-    return tokens, known
+        tokens[step] = (left + left[-1:] * num_goals)[:num_goals]
+    return tokens, np.full(tokens.shape, bool(goals))
 
 
 def steps_to_subgoal(episodes: Sequence[Episode], subgoal_types: Sequence[str] = TARGET) -> Tensor:

@@ -26,52 +26,34 @@ class EnvEntry:
     num_goals: int = 1
     description: str = "go to one object"
 
-    @property
-    def env_id(self) -> str:
-        return f"genplan/{self.name}-v0"
+
+def _maze(room: int, doors_open: bool) -> dict[str, Any]:
+    return {"room_size": room, "num_rows": 3, "num_cols": 3, "num_dists": room, "doors_open": doors_open}
 
 
-def _maze(room: int, objects: int, doors_open: bool) -> dict[str, Any]:
-    return {"room_size": room, "num_rows": 3, "num_cols": 3, "num_dists": objects, "doors_open": doors_open}
-
-
+SEQUENCE = {
+    "room_size": 5, "num_rows": 2, "num_cols": 2, "num_dists": 5, "locked_room_prob": 0.0, "locations": False,
+    "unblocking": True, "action_kinds": ("goto",), "instr_kinds": ("and",),
+}  # fmt: skip
 ENVS: dict[str, EnvEntry] = {
     entry.name: entry
     for entry in (
-        EnvEntry("MazeS4G1", "MazeEnv", 10, 399, _maze(4, 4, True)),
-        EnvEntry("MazeS4G2", "TwoGoalMazeEnv", 10, 499, _maze(4, 4, True), 2, "go to two objects, in any order"),
-        EnvEntry("MazeS7G1", "MazeEnv", 19, 699, _maze(7, 7, True)),
-        EnvEntry("MazeS7G2", "TwoGoalMazeEnv", 19, 999, _maze(7, 7, True), 2, "go to two objects, in any order"),
-        EnvEntry(
-            "MazeClose", "MazeEnv", 10, 499, _maze(4, 4, False), description="go to one object, behind closed doors",
-        ),
-        EnvEntry(
-            "DoorsOrder", "DoorsEnv", 13, 144, {"num_doors": 4, "room_size": 5}, 2, "open one or two doors, in order",
-        ),
-        EnvEntry(
-            "BlockUnlock", "BlockedDoorEnv", 9, 399, {"room_size": 5, "num_rows": 2, "num_cols": 2},
-            description="go to the box behind a blocked, locked door",
-        ),
-        EnvEntry(
-            "KeyCorridorS3R3", "CorridorEnv", 7, 499, {"room_size": 3, "num_rows": 3},
-            description="find the key, unlock the door, go to the ball",
-        ),
-        EnvEntry(
-            "LocS10N10G2", "TwoGoalRoomEnv", 10, 299, {"room_size": 10, "num_dists": 10}, 2,
-            "go to two of ten objects in one room",
-        ),
-        EnvEntry("MazeS4N3G1", "MazeEnv", 10, 499, _maze(4, 4, True)),
-        EnvEntry(
-            "SeqS5R2Un", "GoToSequenceEnv", 9, 499,
-            {
-                "room_size": 5, "num_rows": 2, "num_cols": 2, "num_dists": 5, "locked_room_prob": 0.0,
-                "locations": False, "unblocking": True, "action_kinds": ("goto",), "instr_kinds": ("and",),
-            },
-            2, "go to two objects, unblocking the way",
-        ),
-        EnvEntry(
-            "LocS10N1", "RoomEnv", 10, 200, {"room_size": 10, "num_dists": 1}, description="go to the only object",
-        ),
+        EnvEntry("MazeS4G1", "MazeEnv", 10, 399, _maze(4, True)),
+        EnvEntry("MazeS4G2", "TwoGoalMazeEnv", 10, 499, _maze(4, True), 2, "go to two objects, in any order"),
+        EnvEntry("MazeS7G1", "MazeEnv", 19, 699, _maze(7, True)),
+        EnvEntry("MazeS7G2", "TwoGoalMazeEnv", 19, 999, _maze(7, True), 2, "go to two objects, in any order"),
+        EnvEntry("MazeClose", "MazeEnv", 10, 499, _maze(4, False), 1, "go to one object, behind closed doors"),
+        EnvEntry("DoorsOrder", "DoorsEnv", 13, 144, {"num_doors": 4, "room_size": 5}, 2,
+                 "open one or two doors, in order"),
+        EnvEntry("BlockUnlock", "BlockedDoorEnv", 9, 399, {"room_size": 5, "num_rows": 2, "num_cols": 2}, 1,
+                 "go to the box behind a blocked, locked door"),
+        EnvEntry("KeyCorridorS3R3", "CorridorEnv", 7, 499, {"room_size": 3, "num_rows": 3}, 1,
+                 "find the key, unlock the door, go to the ball"),
+        EnvEntry("LocS10N10G2", "TwoGoalRoomEnv", 10, 299, {"room_size": 10, "num_dists": 10}, 2,
+                 "go to two of ten objects in one room"),
+        EnvEntry("MazeS4N3G1", "MazeEnv", 10, 499, _maze(4, True)),
+        EnvEntry("SeqS5R2Un", "GoToSequenceEnv", 9, 499, SEQUENCE, 2, "go to two objects, unblocking the way"),
+        EnvEntry("LocS10N1", "RoomEnv", 10, 200, {"room_size": 10, "num_dists": 1}, 1, "go to the only object"),
     )
 }  # fmt: skip
 
@@ -84,6 +66,6 @@ def make_env(name: str, **options: Any) -> Any:
     return getattr(grid, entry.level)(**{"max_steps": entry.max_steps, **entry.arguments, **options})
 
 
-for _entry in ENVS.values():
-    if _entry.env_id not in gymnasium.registry:
-        gymnasium.register(_entry.env_id, entry_point="genplan.envs:make_env", kwargs={"name": _entry.name})
+for _name in ENVS:
+    if (_id := f"genplan/{_name}-v0") not in gymnasium.registry:
+        gymnasium.register(_id, entry_point="genplan.envs:make_env", kwargs={"name": _name})

@@ -15,7 +15,6 @@ class _BoundedStack(list[Any]):
     """The bot's sub-goals. On unusual maps one follows another for ever; here they come to an end."""
 
     MAX_PUSHES = 100  # between two actions; in BabyAI's levels there are fewer than ten
-
     num_pushes = 0
 
     def append(self, subgoal: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from minigrid.core.constants import COLOR_TO_IDX, IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX, STATE_TO_IDX
+from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 from minigrid.core.grid import Grid
 from minigrid.envs.babyai.core.levelgen import LevelGen
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
@@ -25,21 +25,7 @@ from minigrid.envs.babyai.other import KeyCorridor
 from minigrid.envs.babyai.unlock import BlockedUnlockPickup
 from numpy.typing import NDArray
 
-from genplan.spec import Field
-
-ACTION_NAMES = ("left", "right", "forward", "pickup", "drop", "toggle")
-COLOR_NAMES: tuple[str, ...] = tuple(IDX_TO_COLOR[index] for index in range(len(IDX_TO_COLOR)))
-CHANNEL_SIZES = (11, 6, 3)  # of a cell of the image: type, color, state
-EMPTY, DOOR, KEY, BALL, BOX = (int(OBJECT_TO_IDX[name]) for name in ("empty", "door", "key", "ball", "box"))
-LOCKED = int(STATE_TO_IDX["locked"])
-NOTHING_CARRIED = (EMPTY, int(COLOR_TO_IDX["red"]))
-# The whole language of BabyAI, fixed: a vocabulary built on the fly would give unseen words untrained embeddings.
-BABYAI_WORDS: tuple[str, ...] = (
-    "<pad>", ",", "a", "after", "and", "ball", "behind", "blue", "box", "door", "front", "go", "green", "grey", "in",
-    "key", "left", "next", "object", "of", "on", "open", "pick", "purple", "put", "red", "right", "the", "then", "to",
-    "up", "yellow", "you", "your",
-)  # fmt: skip
-MISSION_FIELD = Field("words", (32,), vocabulary=BABYAI_WORDS)
+from genplan.envs.babyai import ACTION_NAMES, CHANNEL_SIZES, EMPTY, MISSION_FIELD, NOTHING_CARRIED, cell_in_front
 
 
 class FullyObserved(RoomGridLevel):
@@ -62,7 +48,7 @@ class FullyObserved(RoomGridLevel):
                 "pose": spaces.Box(0, np.array([self.width - 1, self.height - 1, 3]), dtype=np.int64),
                 "carrying": spaces.Box(0, top[:2].astype(np.int64), dtype=np.int64),
                 "mission": spaces.Text(256, charset="abcdefghijklmnopqrstuvwxyz, "),
-                "mission_tokens": spaces.Box(0, len(BABYAI_WORDS) - 1, MISSION_FIELD.shape, dtype=np.int64),
+                "mission_tokens": spaces.Box(0, len(MISSION_FIELD.vocabulary) - 1, MISSION_FIELD.shape, dtype=np.int64),
             }
         )
         self.instrs: Any
@@ -71,8 +57,7 @@ class FullyObserved(RoomGridLevel):
         self._front = (0, 0)
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._image = None
-        self.ever_carried = set()
+        self._image, self.ever_carried = None, set()
         # RoomGridLevel announces every rejected maze with print(); the generator's exceptions cannot be reached.
         with contextlib.redirect_stdout(io.StringIO()):
             observation, info = super().reset(**kwargs)
@@ -95,22 +80,16 @@ class FullyObserved(RoomGridLevel):
             self._image = self.grid.encode()
             self._tokens = MISSION_FIELD.encode(self.mission)
         else:
-            x, y = self._front
-            cell = self.grid.get(x, y)
-            self._image[x, y] = (EMPTY, 0, 0) if cell is None else cell.encode()
+            cell = self.grid.get(*self._front)
+            self._image[self._front] = (EMPTY, 0, 0) if cell is None else cell.encode()
         carried = self.carrying
-        x, y = self.agent_pos
         return {
             "image": self._image.copy(),
-            "pose": np.array((x, y, self.agent_dir), np.int64),
+            "pose": np.array((*self.agent_pos, self.agent_dir), np.int64),
             "carrying": np.array(NOTHING_CARRIED if carried is None else carried.encode()[:2], np.int64),
             "mission": self.mission,
             "mission_tokens": self._tokens.copy(),
         }
-
-
-def cell_in_front(x: int, y: int, direction: int) -> tuple[int, int]:
-    return x + (1, 0, -1, 0)[direction], y + (0, 1, 0, -1)[direction]
 
 
 def carried_name(carrying: Sequence[int] | NDArray[np.int64]) -> str:
@@ -121,9 +100,8 @@ def carried_name(carrying: Sequence[int] | NDArray[np.int64]) -> str:
 
 def render_grid(image: NDArray[np.uint8], pose: Sequence[int], tile: int = 28) -> NDArray[np.uint8]:
     """A grid with the agent in it, as MiniGrid draws it: uint8 [H · tile, W · tile, 3]."""
-    grid, _ = Grid.decode(np.asarray(image))
-    picture: NDArray[np.uint8] = grid.render(tile, (int(pose[0]), int(pose[1])), int(pose[2]))
-    return picture
+    x, y, direction = (int(number) for number in pose)
+    return np.asarray(Grid.decode(np.asarray(image))[0].render(tile, (x, y), direction))
 
 
 def pending_instructions(instruction: Any) -> list[Any]:
@@ -142,39 +120,35 @@ def completed_parts(instruction: Any, success: bool) -> set[str]:
     return {"all"} if success else set()
 
 
-def _two_goals(objects: list[Any]) -> AndInstr:
+class MazeEnv(FullyObserved, GoTo): ...
+
+
+class RoomEnv(FullyObserved, GoToLocal): ...
+
+
+class GoToSequenceEnv(FullyObserved, LevelGen): ...
+
+
+class _TwoGoals(FullyObserved):
     """Go to the first and the last object placed, in any order."""
-    first, last = objects[0], objects[-1]
-    return AndInstr(GoToInstr(ObjDesc(first.type, first.color)), GoToInstr(ObjDesc(last.type, last.color)))
 
+    doors_open = False
 
-class MazeEnv(FullyObserved, GoTo):
-    pass
-
-
-class TwoGoalMazeEnv(FullyObserved, GoTo):
     def gen_mission(self) -> None:
         self.place_agent()
         self.connect_all()
         objects = self.add_distractors(num_distractors=self.num_dists, all_unique=False)
         self.check_objs_reachable()
         self._rand_elem(objects)  # drawn by the authors' code and not used; leaving it out would shift all draws
-        self.instrs = _two_goals(objects)
+        self.instrs = AndInstr(*(GoToInstr(ObjDesc(one.type, one.color)) for one in (objects[0], objects[-1])))
         if self.doors_open:
             self.open_all_doors()
 
 
-class RoomEnv(FullyObserved, GoToLocal):
-    pass
+class TwoGoalMazeEnv(_TwoGoals, GoTo): ...
 
 
-class TwoGoalRoomEnv(FullyObserved, GoToLocal):
-    def gen_mission(self) -> None:
-        self.place_agent()
-        objects = self.add_distractors(num_distractors=self.num_dists, all_unique=False)
-        self.check_objs_reachable()
-        self._rand_elem(objects)  # as above
-        self.instrs = _two_goals(objects)
+class TwoGoalRoomEnv(_TwoGoals, GoToLocal): ...
 
 
 class _RoomSize(RoomGridLevel):
@@ -191,17 +165,15 @@ class DoorsEnv(FullyObserved, _RoomSize, OpenDoorsOrder):
         super().__init__(**kwargs)
 
 
-class BlockedDoorEnv(FullyObserved, _RoomSize, BlockedUnlockPickup):
+class _GoToTarget(FullyObserved):
+    """The level's mission is to get its object; here it is enough to go there."""
+
     def gen_mission(self) -> None:
         super().gen_mission()
         self.instrs = GoToInstr(self.instrs.desc)
 
 
-class CorridorEnv(FullyObserved, KeyCorridor):
-    def gen_mission(self) -> None:
-        super().gen_mission()
-        self.instrs = GoToInstr(self.instrs.desc)
+class BlockedDoorEnv(_GoToTarget, _RoomSize, BlockedUnlockPickup): ...
 
 
-class GoToSequenceEnv(FullyObserved, LevelGen):
-    pass
+class CorridorEnv(_GoToTarget, KeyCorridor): ...

@@ -11,10 +11,12 @@ No planner may use this. Lengths of the test and validation seeds are stored in 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,10 +46,9 @@ def shortest_steps(env_name: str, seed: int) -> int | None:
 
 def search_steps(env_name: str, seed: int, time_limit: float = TIME_LIMIT) -> int | None:
     """As `shortest_steps`, always by search."""
-    env = make_env(env_name)
-    env.reset(seed=seed)
-    actions = shortest_actions(env, time_limit)
-    env.close()
+    with contextlib.closing(make_env(env_name)) as env:
+        env.reset(seed=seed)
+        actions = shortest_actions(env, time_limit)
     return None if actions is None else len(actions)
 
 
@@ -84,17 +85,15 @@ class _Part(NamedTuple):
     is_open: bool
 
 
+@dataclass(eq=False, slots=True)
 class _Scene:
     """What lies on the grid and what is carried; shared by all states that differ in pose and done parts only."""
 
-    __slots__ = ("bound", "came_from", "carried", "objects", "steps")
-
-    def __init__(self, objects: dict[int, _Object], carried: _Object | None, bound: list[int]) -> None:
-        self.objects = objects
-        self.carried = carried
-        self.bound = bound  # per node: no episode ends sooner
-        self.steps: dict[int, int] = {}  # per node: the fewest steps known to it
-        self.came_from: dict[int, tuple[_Scene, int, int]] = {}  # per node: scene, node and action before
+    objects: dict[int, _Object]
+    carried: _Object | None
+    bound: list[int]  # per node: no episode ends sooner
+    steps: dict[int, int] = field(default_factory=dict)  # per node: the fewest steps known to it
+    came_from: dict[int, tuple[_Scene, int, int]] = field(default_factory=dict)  # scene, node and action before
 
 
 class _Search:
@@ -195,64 +194,53 @@ class _Search:
             self.scenes[key] = _Scene(objects, carried, self._bound(closed))
         return self.scenes[key]
 
-    def _interactions(self, scene: _Scene, node: int) -> Iterable[tuple[_Scene, int, int]]:
-        """Actions that change the scene, and where they lead to.
+    def _successors(self, scene: _Scene, node: int) -> Iterable[tuple[_Scene, int, int]]:
+        """Where each action leads to.
 
         Two kinds are left out, as something at least as good takes no more steps. An open door is closed only if it
         must be opened again for the instruction. An empty box is not picked up: `toggle` removes it and leaves the
         hands free.
         """
-        cell = self.ahead[node % self.num_poses]
-        item, carried, objects = scene.objects.get(cell), scene.carried, scene.objects
-        after = self.stay[node]
-        if item is None:
-            if carried is not None and cell in self.enterable:
-                yield self._scene({**objects, cell: carried}, None), after, DROP
-            return
-        others = {key: value for key, value in objects.items() if key != cell}
-        if item.type == "door":
-            if item.state == LOCKED and carried != _Object("key", item.color):
-                return
-            if item.state != OPEN:
-                opened = self._scene({**others, cell: item._replace(state=OPEN)}, carried)
-                mask = self.done_after(node // self.num_poses, cell, opened=True)
-                yield opened, mask * self.num_poses + node % self.num_poses, TOGGLE
-            elif cell in self.to_open:
-                yield self._scene({**others, cell: item._replace(state=CLOSED)}, carried), after, TOGGLE
-            return
-        if item.type == "box":
-            content = {} if item.content is None else {cell: item.content}
-            yield self._scene(others | content, carried), after, TOGGLE
-        if carried is None and (item.type != "box" or item.content is not None):
-            yield self._scene(others, item), after, PICKUP
-
-    def _successors(self, scene: _Scene, node: int) -> Iterable[tuple[_Scene, int, int]]:
         left, right = self.turns[node]
         yield scene, left, LEFT
         yield scene, right, RIGHT
-        cell = self.ahead[node % self.num_poses]
-        item = scene.objects.get(cell)
+        mask, pose = divmod(node, self.num_poses)
+        cell, after, objects, carried = self.ahead[pose], self.stay[node], scene.objects, scene.carried
+        item = objects.get(cell)
         if cell in self.enterable and (item is None or (item.type == "door" and item.state == OPEN)):
             yield scene, self.forward[node], FORWARD
-        if item is not None or scene.carried is not None:
-            yield from self._interactions(scene, node)
-        if self.stay[node] != node:  # before the first step nothing was verified; dropping nothing waits for one step
-            yield scene, self.stay[node], DROP
+        if item is None:
+            if carried is not None and cell in self.enterable:
+                yield self._scene({**objects, cell: carried}, None), after, DROP
+        elif item.type == "door":
+            if item.state == CLOSED or (item.state == LOCKED and carried == _Object("key", item.color)):
+                opened = self._scene({**objects, cell: item._replace(state=OPEN)}, carried)
+                yield opened, self.done_after(mask, cell, opened=True) * self.num_poses + pose, TOGGLE
+            elif item.state == OPEN and cell in self.to_open:
+                yield self._scene({**objects, cell: item._replace(state=CLOSED)}, carried), after, TOGGLE
+        else:
+            others = {key: value for key, value in objects.items() if key != cell}
+            if item.type == "box":
+                content = {} if item.content is None else {cell: item.content}
+                yield self._scene(others | content, carried), after, TOGGLE
+            if carried is None and (item.type != "box" or item.content is not None):
+                yield self._scene(others, item), after, PICKUP
+        if after != node:  # before the first step nothing was verified; dropping nothing waits for one step
+            yield scene, after, DROP
 
     def run(self, time_limit: float) -> list[int] | None:
         """The actions of a shortest episode; None after `time_limit` CPU-seconds or if there is none."""
         deadline = time.thread_time() + time_limit
         goal = self.all_done * self.num_poses
-        start = self.start, self.start_pose
         self.start.steps[self.start_pose] = 0
-        queue = {self.start.bound[self.start_pose]: [start]}  # by least total length; the last of equals first
+        # By least total length; the last of equals first.
+        queue = {self.start.bound[self.start_pose]: [(self.start, self.start_pose)]}
         num_expanded = 0
         while queue and (total := min(queue)) <= self.max_steps:
-            states = queue[total]
-            if not states:
+            if not queue[total]:
                 del queue[total]
                 continue
-            scene, node = states.pop()
+            scene, node = queue[total].pop()
             steps = scene.steps[node]
             if steps + scene.bound[node] != total:  # reached in fewer steps since
                 continue
@@ -279,18 +267,16 @@ class _Search:
 
 def _read_instruction(instruction: Any, width: int) -> tuple[list[_Part], bool]:
     """The parts of an instruction, and whether they count in this order only."""
-    if isinstance(instruction, SeqInstr):
-        parts = [instruction.instr_a, instruction.instr_b]
-        if isinstance(instruction, AfterInstr):
-            parts.reverse()
-    else:
-        parts = [instruction]
+    is_sequence = isinstance(instruction, SeqInstr)
+    parts = [instruction.instr_a, instruction.instr_b] if is_sequence else [instruction]
+    if isinstance(instruction, AfterInstr):
+        parts.reverse()
     strict = any(getattr(part, "strict", False) for part in (instruction, *parts))
     if strict or not all(isinstance(part, GoToInstr | OpenInstr) for part in parts):
         found = " and ".join(type(part).__name__ for part in parts) + (" (strict)" if strict else "")
         raise UserError(f"the instruction is {found}, expected GoToInstr or OpenInstr, not strict: use such an env")
     cells = [frozenset(width * y + x for x, y in part.desc.obj_poss) for part in parts]
-    in_order = isinstance(instruction, SeqInstr) and not isinstance(instruction, AndInstr)
+    in_order = is_sequence and not isinstance(instruction, AndInstr)
     return [_Part(c, isinstance(part, OpenInstr)) for c, part in zip(cells, parts, strict=True)], in_order
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from genplan.flow.checks import check_finite, check_logits, check_masks, check_tokens
-from genplan.flow.masks import Masks, loss_mask, sum_event
-from genplan.flow.path import ProbPath, Source, Tokens
+from genplan.flow.path import ProbPath, Source
+from genplan.flow.tokens import Masks, Tokens, check_finite, check_logits, check_masks, check_tokens, mask_of, sum_event
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,9 @@ class DenoisingLoss:
 
 
 def denoising_loss(
-    path: ProbPath,
-    logits: Mapping[str, Tensor],
-    x_1: Tokens,
-    x_t: Tokens,
-    valid: Masks | None = None,
-    given: Masks | None = None,
-    weights: Mapping[str, Tensor] | None = None,
-) -> DenoisingLoss:
+    path: ProbPath, logits: Mapping[str, Tensor], x_1: Tokens, x_t: Tokens, valid: Masks | None = None,
+    given: Masks | None = None, weights: Mapping[str, Tensor] | None = None,
+) -> DenoisingLoss:  # fmt: skip
     """−log p(x_1 | x_t), averaged over the positions of the loss (the paper's equation `general_loss`).
 
     weights  of positions in the average, as tensors that broadcast to x_1; a stream may be left out
@@ -44,21 +38,19 @@ def denoising_loss(
     "this token is already correct": a network trained on corrupted positions alone never keeps what it should.
     """
     check_tokens(path.sizes, x_1)
-    check_tokens(path.sizes, x_t, num_special=int(path.source is Source.MASK))
+    check_tokens(path.sizes, x_t, num_special=path.num_special)
     check_logits(path.sizes, logits, x_1)
-    check_masks(x_1, valid, "valid")
-    check_masks(x_1, given, "given")
+    check_masks(x_1, valid=valid, given=given)
     losses, accuracies, counts = {}, {}, {}
     for name, target in x_1.items():
         if x_t[name].shape != target.shape:
             raise ValueError(f"x_t['{name}'] has shape {tuple(x_t[name].shape)}, expected {tuple(target.shape)}")
-        mask = loss_mask(name, target, valid, given)
+        mask = _loss_mask(name, target, valid, given)
         corrupted = mask & (x_t[name] != target)
         if path.source is Source.MASK:
             mask = corrupted
         # Only the loss's positions go through the softmax: padding gets no gradient, large vocabularies cost less.
-        selected = logits[name][mask].float()
-        target = target[mask]
+        selected, target = logits[name][mask].float(), target[mask]
         nll = nn.functional.cross_entropy(selected, target, reduction="none")
         counts[name] = mask.sum()
         if weights is not None and name in weights:
@@ -69,8 +61,12 @@ def denoising_loss(
         with torch.no_grad():
             correct = (selected.argmax(-1) == target) & corrupted[mask]
             accuracies[name] = correct.sum() / corrupted.sum().clamp(min=1)
-    total = torch.stack(list(losses.values())).sum()
-    return DenoisingLoss(total, losses, accuracies, counts)
+    return DenoisingLoss(torch.stack(list(losses.values())).sum(), losses, accuracies, counts)
+
+
+def _loss_mask(name: str, x: Tensor, valid: Masks | None, given: Masks | None) -> Tensor:
+    """Positions that count in losses and energies: valid, and not given."""
+    return mask_of(valid, name, x, True) & ~mask_of(given, name, x, False)
 
 
 def entropy(logits: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -97,8 +93,7 @@ class EntropyBound(nn.Module):
             raise ValueError(f"the entropy bound is {beta}, expected at least 0 nats")
         if learning_rate <= 0:
             raise ValueError(f"the multiplier's learning rate is {learning_rate}, expected more than 0")
-        self.beta = beta
-        self.learning_rate = learning_rate
+        self.beta, self.learning_rate = beta, learning_rate
         self.register_buffer("multiplier", torch.zeros((), device=device))
 
     def penalty(self, entropy: Tensor) -> Tensor:
@@ -111,30 +106,20 @@ class EntropyBound(nn.Module):
 
 
 def plan_energy(
-    logits: Mapping[str, Tensor],
-    x: Tokens,
-    streams: Sequence[str],
-    batch_ndim: int,
-    valid: Masks | None = None,
+    logits: Mapping[str, Tensor], x: Tokens, streams: Sequence[str], batch_ndim: int, valid: Masks | None = None,
     given: Masks | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The paper's energy, [*batch]: −Σ_k log p(x_k | all noise, o), over the `streams` named (the paper: actions).
 
     `logits` are the network's at pure noise and t = 0, normalized or not; `batch_ndim` is the number of batch axes.
     """
-    energy: Tensor | None = None
-    for name in streams:
-        nll = -token_log_probs(name, logits[name], x[name])
-        nll = sum_event(torch.where(loss_mask(name, x[name], valid, given), nll, 0.0), batch_ndim)
-        energy = nll if energy is None else energy + nll
-    if energy is None:
+    if not streams:
         raise ValueError("an energy needs at least 1 stream, found 0")
-    return energy
-
-
-def token_log_probs(name: str, logits: Tensor, x: Tensor) -> Tensor:
-    """log p(x) under `logits` [..., S], at least in float32; [...]."""
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    normalizer = logits.logsumexp(-1)
-    check_finite(name, normalizer)
-    return logits.gather(-1, x[..., None]).squeeze(-1) - normalizer
+    energies = []
+    for name in streams:
+        wide = logits[name] if logits[name].dtype == torch.float64 else logits[name].float()
+        normalizer = wide.logsumexp(-1)
+        check_finite(name, normalizer)
+        nll = -(wide.gather(-1, x[name][..., None]).squeeze(-1) - normalizer)
+        energies.append(sum_event(torch.where(_loss_mask(name, x[name], valid, given), nll, 0.0), batch_ndim))
+    return sum(energies[1:], energies[0])

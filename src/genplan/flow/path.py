@@ -18,19 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from genplan.flow.checks import check_masks, check_streams, check_times, check_tokens
-from genplan.flow.masks import Masks, mask_of
 from genplan.flow.rng import Rng
-
-Tokens = Mapping[str, Tensor]
-"""Stream name -> int64 [*batch, *event]."""
-
-Time = TypeVar("Time", float, Tensor)
+from genplan.flow.tokens import Masks, Tokens, check_masks, check_streams, check_times, check_tokens, mask_of
 
 
 class Source(StrEnum):
@@ -42,7 +35,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class ProbPath:
-    """The probability path of all streams: their vocabularies, the source, and the schedule kappa(t) = t."""
+    """The probability path of all streams: their vocabularies and the source; the schedule is kappa(t) = t."""
 
     sizes: Mapping[str, int]  # stream name -> vocabulary size S
     source: Source = Source.MASK
@@ -56,20 +49,17 @@ class ProbPath:
             if size < 2:
                 raise ValueError(f"stream '{name}': a vocabulary needs at least 2 tokens, found {size}")
 
-    def kappa(self, t: Time) -> Time:
-        """The probability that a position is data at time t; kappa(0) = 0, kappa(1) = 1."""
-        return t
-
-    def kappa_dot(self, t: Tensor) -> Tensor:
-        """The time derivative of `kappa`."""
-        return torch.ones_like(t)
+    @property
+    def num_special(self) -> int:
+        """Tokens beyond the vocabulary: MASK, if it is the source."""
+        return int(self.source is Source.MASK)
 
     def mask_token(self, stream: str) -> int:
         return self.sizes[stream]
 
     def num_states(self, stream: str) -> int:
-        """How many values a token can take along the path: with MASK, one more than the vocabulary."""
-        return self.sizes[stream] + int(self.source is Source.MASK)
+        """How many values a token can take along the path."""
+        return self.sizes[stream] + self.num_special
 
     def noise(self, shapes: Mapping[str, Sequence[int]], rng: Rng) -> dict[str, Tensor]:
         """x_0: pure noise [*batch, *event] per stream; `shapes` holds the event shapes."""
@@ -91,13 +81,13 @@ class ProbPath:
         given  bool, shaped as x_1; a stream may be left out (nothing of it is given)
         """
         check_tokens(self.sizes, x_1, rng.shape)
-        check_masks(x_1, given, "given")
+        check_masks(x_1, given=given)
         t = check_times(t, rng)
         x_t = {}
         for name, clean in x_1.items():
             event = clean.shape[rng.key.ndim :]
-            kappa = self.kappa(t).reshape((*rng.shape, *(1 for _ in event)))
-            is_data = rng.fold(name, "shows").uniform(event, kappa.dtype) < kappa
+            kappa = t.reshape((*rng.shape, *(1 for _ in event)))
+            is_data = rng.fold(name, "shows").uniform(event, t.dtype) < kappa
             is_data = is_data | mask_of(given, name, clean, False)
             x_t[name] = torch.where(is_data, clean, self.stream_noise(name, event, rng))
         return x_t
@@ -105,13 +95,12 @@ class ProbPath:
     def marginal(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
         """p_t|1(· | x_1) of one stream as a vector [..., num_states]; x_1 and t broadcast."""
         data, noise = self._endpoints(stream, x_1, t)
-        kappa = self.kappa(t)[..., None]
-        return kappa * data + (1 - kappa) * noise
+        return t[..., None] * data + (1 - t[..., None]) * noise
 
     def marginal_dot(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
         """The time derivative of `marginal`."""
         data, noise = self._endpoints(stream, x_1, t)
-        return self.kappa_dot(t)[..., None] * (data - noise)
+        return data - noise
 
     def _endpoints(self, stream: str, x_1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """The path at t = 1 and t = 0 as distributions: all mass on x_1, and the source."""
@@ -119,6 +108,4 @@ class ProbPath:
         data = torch.nn.functional.one_hot(x_1, num_states).to(t.dtype)
         if self.source is Source.UNIFORM:
             return data, torch.full_like(data, 1 / num_states)
-        noise = torch.zeros_like(data)
-        noise[..., self.mask_token(stream)] = 1
-        return data, noise
+        return data, torch.nn.functional.one_hot(torch.full_like(x_1, self.sizes[stream]), num_states).to(t.dtype)

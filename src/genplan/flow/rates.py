@@ -5,11 +5,11 @@ states and diagonal, plus eta times a rate in detailed balance with p_t|1 (Campb
 used by tests only.
 
 `expected_rates` is what the sampler uses: the row R(x_t, ·) averaged exactly over x_1 ~ p = p(x_1 | x_t), in closed
-form since rates are linear in p. With kappa = kappa(t) and kappa' its derivative:
+form since rates are linear in p. With the schedule kappa(t) = t:
 
-    mask     MASK -> j   (kappa' + eta · kappa) / (1 − kappa) · p(j)
+    mask     MASK -> j   (1 + eta · t) / (1 − t) · p(j)
              x -> MASK   eta
-    uniform  x -> j      (kappa' + eta · (1 + (S − 1) · kappa)) / (1 − kappa) · p(j)  +  eta · p(x)        (j ≠ x)
+    uniform  x -> j      (1 + eta · (1 + (S − 1) · t)) / (1 − t) · p(j)  +  eta · p(x)        (j ≠ x)
 
 The two agree for 0 < t < 1. At t = 0 the closed form is the limit t -> 0: the definition's dead-state rule, taken
 literally, forbids every jump out of MASK there and wastes the first step.
@@ -33,48 +33,37 @@ def conditional_rates(path: ProbPath, stream: str, x_1: Tensor, t: Tensor, eta: 
     rates = flux / (num_support * torch.where(support, p, 1.0)[..., :, None])
     rates = rates + eta * _balanced_rates(path, stream, x_1, p)
     rates = torch.where(support[..., None, :] & support[..., :, None], rates, 0.0)  # no rates from or to dead states
-    return _with_diagonal(rates)
+    rates = rates - torch.diag_embed(torch.diagonal(rates, dim1=-2, dim2=-1))
+    return rates - torch.diag_embed(rates.sum(-1))
 
 
 def _balanced_rates(path: ProbPath, stream: str, x_1: Tensor, p: Tensor) -> Tensor:
     """Rates that leave p_t|1 unchanged: from x_1 to noise at rate 1, and back as detailed balance demands."""
-    num_states = p.shape[-1]
-    is_data = torch.nn.functional.one_hot(x_1, num_states).bool()
+    is_data = torch.nn.functional.one_hot(x_1, p.shape[-1]).bool()
+    is_noise = ~is_data
     if path.source is Source.MASK:
-        is_noise = (torch.arange(num_states, device=p.device) == path.mask_token(stream)).expand_as(is_data)
-    else:
-        is_noise = ~is_data
+        is_noise = (torch.arange(p.shape[-1], device=p.device) == path.mask_token(stream)).expand_as(is_data)
     out = (is_data[..., :, None] & is_noise[..., None, :]).to(p.dtype)
     # p(j) R(j, x_1) = p(x_1) R(x_1, j)
     back = out.transpose(-1, -2) * p[..., None, :] / torch.where(p > 0, p, 1.0)[..., :, None]
     return out + back
 
 
-def _with_diagonal(rates: Tensor) -> Tensor:
-    rates = rates - torch.diag_embed(torch.diagonal(rates, dim1=-2, dim2=-1))
-    return rates - torch.diag_embed(rates.sum(-1))
-
-
-def expected_rates(
-    path: ProbPath, stream: str, probs: Tensor, x_t: Tensor, kappa: Tensor, kappa_dot: Tensor, eta: float = 0.0
-) -> Tensor:
+def expected_rates(path: ProbPath, stream: str, probs: Tensor, x_t: Tensor, t: Tensor, eta: float = 0.0) -> Tensor:
     """R_t(x_t, ·) under x_1 ~ probs, as rows [..., num_states] whose entry at x_t is minus the sum of the rest.
 
-    probs              [..., S], p(x_1 | x_t)
-    x_t                int64 [...]
-    kappa, kappa_dot   broadcast to [...]; kappa < 1
+    probs [..., S] are p(x_1 | x_t); x_t is int64 [...], and t < 1 broadcasts to it.
     """
-    size = path.sizes[stream]
-    index = x_t[..., None]
+    size, index = path.sizes[stream], x_t[..., None]
     if path.source is Source.MASK:
         masked = x_t == size
-        unmask = torch.where(masked, (kappa_dot + eta * kappa) / (1 - kappa), 0.0).to(probs.dtype)
+        unmask = torch.where(masked, (1 + eta * t) / (1 - t), 0.0).to(probs.dtype)
         back = torch.where(masked, -unmask, torch.full_like(unmask, eta))
         rates = torch.cat([probs * unmask[..., None], back[..., None]], -1)
         if eta:
             rates.scatter_add_(-1, index, torch.where(masked, 0.0, -eta).to(probs.dtype)[..., None])
         return rates
-    toward = ((kappa_dot + eta * (1 + (size - 1) * kappa)) / (1 - kappa)).to(probs.dtype)
+    toward = ((1 + eta * (1 + (size - 1) * t)) / (1 - t)).to(probs.dtype)
     rates = probs * toward[..., None]
     if eta:
         rates = rates + eta * probs.gather(-1, index)
@@ -98,8 +87,6 @@ def transition(
     t and t_next broadcast to x_t. The last step (t_next = 1) is exact: eta does not apply, and what is not yet data
     becomes a draw from probs.
     """
-    dt = (t_next - t).to(probs.dtype)
-    kappa, kappa_dot = path.kappa(t).to(probs.dtype), path.kappa_dot(t).to(probs.dtype)
     last = bool((t_next == 1).all())
-    rates = expected_rates(path, stream, probs, x_t, kappa, kappa_dot, 0.0 if last else eta)
-    return step_probabilities(rates, x_t, dt.expand(x_t.shape))
+    rates = expected_rates(path, stream, probs, x_t, t.to(probs.dtype), 0.0 if last else eta)
+    return step_probabilities(rates, x_t, (t_next - t).to(probs.dtype).expand(x_t.shape))

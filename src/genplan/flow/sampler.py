@@ -1,9 +1,9 @@
-"""Algorithm 2: denoise from noise to a plan. One loop, handed its parts.
+"""Algorithm 2: denoise from noise to a plan, and the record of how it took shape.
 
     sample(path, denoiser, x_0, rng, steps=10, order=Order.NEAR_TO_FAR, temperature=0.3)
 
-`sample` checks its options and makes the parts: the time grid, the strategy (orders.py: which positions change when),
-the guidance (temperature and top-p) and the recorder (trace.py). `_denoise` is the loop.
+`sample` is one loop, handed its parts: the time grid, the strategy (orders.py: which positions change when) and the
+guidance (temperature and top-p).
 """
 
 from __future__ import annotations
@@ -12,23 +12,34 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from genplan.flow.checks import check_finite, check_logits, check_masks, check_tokens
 from genplan.flow.energy import plan_energy
-from genplan.flow.masks import Masks, mask_of, sum_event
-from genplan.flow.orders import CommitStrategy, CtmcStrategy, Draft, Guidance, Order, Prediction, Step, Strategy
-from genplan.flow.path import ProbPath, Source, Tokens
+from genplan.flow.orders import Call, CommitStrategy, CtmcStrategy, Guidance, Order
+from genplan.flow.path import ProbPath, Source
 from genplan.flow.rng import Rng
-from genplan.flow.trace import Trace, TraceRecorder
+from genplan.flow.tokens import Masks, Tokens, check_finite, check_logits, check_masks, check_tokens, mask_of, sum_event
 
 DenoiserFn = Callable[[Tokens, Tensor], Mapping[str, Tensor]]
 """(x_t, t [*batch]) -> logits per stream [*batch, *event, S]: the network, with its conditions already inside."""
 
 MIN_TEMPERATURE = 1e-6  # below, log-probabilities divided by it overflow
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The steps of one sample: K network calls, K + 1 values of x_t."""
+
+    t: Tensor  # [K + 1]
+    tokens: Mapping[str, Tensor]  # [K + 1, *batch, *event]
+    predicted: Mapping[str, Tensor]  # [K, *batch, *event], the most probable token at each call
+    confidence: Mapping[str, Tensor]  # [K, *batch, *event], its probability
+    energy: Tensor  # [K, *batch], −Σ log confidence over the energy's streams: falls as tokens are committed
 
 
 @dataclass(frozen=True)
@@ -45,22 +56,12 @@ class Sample:
 
 
 def sample(
-    path: ProbPath,
-    denoiser: DenoiserFn,
-    x_0: Tokens,
-    rng: Rng,
-    *,
-    steps: int | Sequence[float] = 10,
-    order: Order | str = Order.RANDOM,
-    first_streams: Sequence[str] = (),
-    temperature: float | Mapping[str, float] = 1.0,
-    top_p: float | Mapping[str, float] = 1.0,
-    eta: float = 0.0,
-    given: Masks | None = None,
-    valid: Masks | None = None,
-    energy_streams: Sequence[str] | None = None,
+    path: ProbPath, denoiser: DenoiserFn, x_0: Tokens, rng: Rng, *,
+    steps: int | Sequence[float] = 10, order: Order | str = Order.RANDOM, first_streams: Sequence[str] = (),
+    temperature: float | Mapping[str, float] = 1.0, top_p: float | Mapping[str, float] = 1.0, eta: float = 0.0,
+    given: Masks | None = None, valid: Masks | None = None, energy_streams: Sequence[str] | None = None,
     keep_trace: bool = False,
-) -> Sample:
+) -> Sample:  # fmt: skip
     """Denoise x_0 to the end.
 
     x_0             tokens at the first time of the grid, [*batch, *event]: `path.noise(...)`, with what is given put in
@@ -75,59 +76,44 @@ def sample(
     valid           positions that count in the energies
     energy_streams  streams of the energy (all by default; the paper: actions)
     """
-    check_tokens(path.sizes, x_0, rng.shape, num_special=int(path.source is Source.MASK))
-    check_masks(x_0, given, "given")
-    check_masks(x_0, valid, "valid")
+    check_tokens(path.sizes, x_0, rng.shape, path.num_special)
+    check_masks(x_0, given=given, valid=valid)
     grid, batch_ndim = _time_grid(steps), rng.key.ndim
-    guidance = {name: _Warper.of(name, temperature, top_p) for name in path.sizes}
     given = _complete(path, x_0, given)
-    strategy = _make_strategy(path, x_0, rng, grid, Order(order), first_streams, given, eta)
-    energy_streams = list(path.sizes if energy_streams is None else energy_streams)
-    recorder = TraceRecorder(energy_streams, batch_ndim, valid) if keep_trace else None
-    draft, log_p_noise = _denoise(path, denoiser, x_0, rng, grid, strategy, guidance, recorder)
-    num_calls = len(grid) - 1
+    parts = (path, x_0, rng, grid, given, _make_guidance(path, temperature, top_p), eta)
+    if Order(order) is Order.RANDOM and first_streams:
+        raise ValueError(
+            f"first_streams={list(first_streams)} needs an order, found 'random': in the Markov chain all streams "
+            "jump alike; use 'confidence', 'margin' or 'near-to-far'"
+        )
+    strategy = CtmcStrategy(*parts) if order == Order.RANDOM else CommitStrategy(Order(order), first_streams, *parts)
+    log_p_noise: Mapping[str, Tensor] | None = None
+    shown, predictions = [], []
+    for k, (t, t_next) in enumerate(pairwise(grid)):
+        skip = frozenset[str]() if keep_trace else strategy.finished  # a trace shows all streams
+        call = Call(k, t, t_next, *_predict(path, denoiser, strategy.tokens, t, rng, skip))
+        if t == 0:
+            log_p_noise = call.log_p
+        if keep_trace:
+            shown.append(strategy.tokens)
+            predictions.append({name: log_p.max(-1) for name, log_p in call.log_p.items()})
+        strategy.step(call)
+    tokens, num_calls = strategy.tokens, len(grid) - 1
     if log_p_noise is None:  # the grid started later: the paper's energy needs one more call, at pure noise
         noise = path.noise({name: x.shape[batch_ndim:] for name, x in x_0.items()}, rng.fold("energy"))
-        noise = {name: torch.where(given[name], draft.tokens[name], x) for name, x in noise.items()}
-        log_p_noise = _call(path, denoiser, noise, 0.0, rng).log_p
+        noise = {name: torch.where(given[name], tokens[name], x) for name, x in noise.items()}
+        log_p_noise, _ = _predict(path, denoiser, noise, 0.0, rng)
         num_calls += 1
-    return Sample(
-        tokens=draft.tokens,
-        log_probs=draft.log_probs,
-        log_p_noise=log_p_noise,
-        energy=plan_energy(log_p_noise, draft.tokens, energy_streams, batch_ndim, valid, given),
-        path_energy=torch.stack([sum_event(nll, batch_ndim) for nll in draft.nll.values()]).sum(0),
-        num_calls=num_calls,
-        trace=None if recorder is None else recorder.finish(draft.tokens),
-    )
+    streams = list(path.sizes if energy_streams is None else energy_streams)
+    energy = plan_energy(log_p_noise, tokens, streams, batch_ndim, valid, given)
+    path_energy = torch.stack([sum_event(nll, batch_ndim) for nll in strategy.nll.values()]).sum(0)
+    trace = _make_trace(grid, [*shown, tokens], predictions, streams, batch_ndim, valid) if keep_trace else None
+    return Sample(tokens, strategy.log_probs, log_p_noise, energy, path_energy, num_calls, trace)
 
 
-def _denoise(
-    path: ProbPath,
-    denoiser: DenoiserFn,
-    x_0: Tokens,
-    rng: Rng,
-    grid: Sequence[float],
-    strategy: Strategy,
-    guidance: Guidance,
-    recorder: TraceRecorder | None,
-) -> tuple[Draft, Mapping[str, Tensor] | None]:
-    """The loop: the plan at t = 1, and log p(x_1 | x_0) if the grid starts at pure noise."""
-    draft, log_p_noise = Draft.of(x_0), None
-    for k, (t, t_next) in enumerate(pairwise(grid)):
-        skip = strategy.finished if recorder is None else frozenset()  # a trace shows all streams
-        prediction = _call(path, denoiser, draft.tokens, t, rng, skip)
-        if t == 0:
-            log_p_noise = prediction.log_p
-        if recorder is not None:
-            recorder.add(t, draft.tokens, prediction.log_p)
-        strategy.step(draft, Step(k, t, t_next), prediction, guidance)
-    return draft, log_p_noise
-
-
-def _call(
+def _predict(
     path: ProbPath, denoiser: DenoiserFn, x_t: Tokens, t: float, rng: Rng, skip: AbstractSet[str] = frozenset()
-) -> Prediction:
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """One network call: log-probabilities in at least float32, and the largest of each position."""
     logits = denoiser(x_t, torch.full(rng.shape, t, device=rng.key.device))
     check_logits(path.sizes, logits, x_t)
@@ -137,7 +123,25 @@ def _call(
     for name, best in max_log_prob.items():
         if not math.isfinite(best.sum()):  # NaN, +inf or all −inf among logits make a NaN here
             check_finite(name, best)
-    return Prediction(log_p, max_log_prob)
+    return log_p, max_log_prob
+
+
+def _make_trace(
+    grid: Sequence[float], tokens: Sequence[Tokens], predictions: Sequence[Mapping[str, Any]],
+    energy_streams: Sequence[str], batch_ndim: int, valid: Masks | None,
+) -> Trace:  # fmt: skip
+    x_1 = tokens[-1]
+    confidence = {name: torch.stack([call[name].values for call in predictions]).exp() for name in x_1}
+    counted = (
+        torch.where(mask_of(valid, name, x_1[name], True), -confidence[name].log(), 0.0) for name in energy_streams
+    )
+    return Trace(
+        t=torch.tensor(grid, device=next(iter(x_1.values())).device),
+        tokens={name: torch.stack([x[name] for x in tokens]) for name in x_1},
+        predicted={name: torch.stack([call[name].indices for call in predictions]) for name in x_1},
+        confidence=confidence,
+        energy=torch.stack([sum_event(nll, 1 + batch_ndim) for nll in counted]).sum(0),
+    )
 
 
 def _time_grid(steps: int | Sequence[float]) -> list[float]:
@@ -161,28 +165,30 @@ def _complete(path: ProbPath, x_0: Tokens, given: Masks | None) -> dict[str, Ten
     return masks
 
 
-def _make_strategy(
-    path: ProbPath,
-    x_0: Tokens,
-    rng: Rng,
-    grid: Sequence[float],
-    order: Order,
-    first_streams: Sequence[str],
-    given: Masks,
-    eta: float,
-) -> Strategy:
-    if eta < 0:
-        raise ValueError(f"eta is {eta}, expected at least 0")
-    if unknown := set(first_streams) - set(path.sizes):
-        raise ValueError(f"first_streams names {sorted(unknown)}, expected some of {sorted(path.sizes)}")
-    if order is not Order.RANDOM:
-        return CommitStrategy(order, path, x_0, rng, grid, given, first_streams, eta)
-    if first_streams:
-        raise ValueError(
-            f"first_streams={list(first_streams)} needs an order, found 'random': in the Markov chain all streams "
-            "jump alike; use 'confidence', 'margin' or 'near-to-far'"
-        )
-    return CtmcStrategy(path, x_0, rng, len(grid) - 1, given, eta)
+def _make_guidance(
+    path: ProbPath, temperatures: float | Mapping[str, float], top_ps: float | Mapping[str, float]
+) -> Guidance:
+    guidance = {}
+    for name in path.sizes:
+        temperature, top_p = (one.get(name, 1.0) if isinstance(one, Mapping) else one for one in (temperatures, top_ps))
+        if not temperature >= 0:
+            raise ValueError(f"the temperature of '{name}' is {temperature}, expected at least 0")
+        if not 0 < top_p <= 1:
+            raise ValueError(f"the top_p of '{name}' is {top_p}, expected more than 0 and at most 1")
+        guidance[name] = partial(_warp, temperature=temperature, top_p=top_p)
+    return guidance
+
+
+def _warp(log_p: Tensor, temperature: float, top_p: float) -> Tensor:
+    """Log-probabilities [..., S] -> probabilities to draw from."""
+    probs = apply_temperature(log_p, temperature)
+    if top_p < 1:
+        ranked, index = probs.sort(-1, descending=True)
+        before = ranked.cumsum(-1) - ranked
+        ranked = ranked.masked_fill(before >= top_p, 0.0)  # the most probable token always stays
+        probs = torch.zeros_like(probs).scatter_(-1, index, ranked)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
 
 
 def apply_temperature(log_p: Tensor, temperature: float) -> Tensor:
@@ -190,31 +196,3 @@ def apply_temperature(log_p: Tensor, temperature: float) -> Tensor:
     if temperature < MIN_TEMPERATURE:
         return torch.nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).to(log_p.dtype)
     return log_p.exp() if temperature == 1 else (log_p / temperature).softmax(-1)
-
-
-@dataclass(frozen=True)
-class _Warper:
-    """Temperature and top-p of one stream: log-probabilities -> probabilities to draw from."""
-
-    temperature: float
-    top_p: float
-
-    @staticmethod
-    def of(name: str, temperature: float | Mapping[str, float], top_p: float | Mapping[str, float]) -> _Warper:
-        temperature = temperature.get(name, 1.0) if isinstance(temperature, Mapping) else temperature
-        top_p = top_p.get(name, 1.0) if isinstance(top_p, Mapping) else top_p
-        if not temperature >= 0:
-            raise ValueError(f"the temperature of '{name}' is {temperature}, expected at least 0")
-        if not 0 < top_p <= 1:
-            raise ValueError(f"the top_p of '{name}' is {top_p}, expected more than 0 and at most 1")
-        return _Warper(temperature, top_p)
-
-    def __call__(self, log_p: Tensor) -> Tensor:
-        probs = apply_temperature(log_p, self.temperature)
-        if self.top_p < 1:
-            ranked, index = probs.sort(-1, descending=True)
-            before = ranked.cumsum(-1) - ranked
-            ranked = ranked.masked_fill(before >= self.top_p, 0.0)  # the most probable token always stays
-            probs = torch.zeros_like(probs).scatter_(-1, index, ranked)
-            probs = probs / probs.sum(-1, keepdim=True)
-        return probs

@@ -7,39 +7,30 @@ the weights and inside their digest. It is undone in exactly one place, before a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from genplan.errors import UserError
+from genplan.models.settings import CodecConfig
 from genplan.spec import Actions, PlanSpec, Stream
 from genplan.types import Episode
 
 
-@dataclass(frozen=True)
-class CodecConfig:
-    """How actions become tokens. `auto`: identity for discrete actions, bins for continuous ones."""
-
-    codec: str = "auto"
-    bins: int = 64  # per dimension of a continuous action
-
-    def __post_init__(self) -> None:
-        if self.codec not in ("auto", *CODECS):
-            raise UserError(f"codec is '{self.codec}', expected auto, {' or '.join(CODECS)}")
-        if self.bins < 2:
-            raise UserError(f"bins is {self.bins}, expected at least 2")
-
-
 class ActionCodec(nn.Module):
-    """The protocol: `chunk` actions in a row become the tokens of one step of `stream`."""
+    """The protocol, and the identity: discrete actions are their own tokens.
+
+    `chunk` actions in a row become the tokens of one step of `stream`.
+    """
 
     chunk = 1
-    stream: Stream
+    num_clipped = 0  # actions that were encoded and lie outside what can be decoded
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, config: CodecConfig) -> None:
         super().__init__()
-        self.actions = actions
+        if actions.n is None:
+            raise UserError("the codec 'identity' is for discrete actions, found continuous ones; use 'bins'")
+        self.stream = Stream(actions.n)
 
     def fit(self, actions: Tensor) -> dict[str, float]:
         """From actions [N, *A], relative to their origin if they have one; errors of reconstruction by name."""
@@ -48,28 +39,12 @@ class ActionCodec(nn.Module):
     def encode(self, actions: Tensor, origin: Tensor | None, valid: Tensor | None = None) -> Tensor:
         """Actions [B, H, *A], and what they are relative to, [B, *A] -> tokens [B, H / chunk, *stream.shape].
 
-        `valid` bool [B, H]: False where an action is padding, which is not counted in any statistic.
+        `valid` bool [B, H]: False where an action is padding, which is never counted as clipped.
         """
-        raise NotImplementedError
-
-    def decode(self, tokens: Tensor, origin: Tensor | None, offset: Tensor | None = None) -> Tensor:
-        """The reverse: actions inside the environment's space, whatever the tokens."""
-        raise NotImplementedError
-
-
-class Identity(ActionCodec):
-    """Discrete actions are their own tokens."""
-
-    def __init__(self, actions: Actions, config: CodecConfig) -> None:
-        super().__init__(actions)
-        if actions.n is None:
-            raise UserError("the codec 'identity' is for discrete actions, found continuous ones; use 'bins'")
-        self.stream = Stream(actions.n)
-
-    def encode(self, actions: Tensor, origin: Tensor | None, valid: Tensor | None = None) -> Tensor:
         return actions
 
-    def decode(self, tokens: Tensor, origin: Tensor | None, offset: Tensor | None = None) -> Tensor:
+    def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
+        """The reverse: actions inside the environment's space, whatever the tokens."""
         return tokens
 
 
@@ -77,27 +52,23 @@ class UniformBins(ActionCodec):
     """Every dimension of a continuous action in equal bins between the least and the largest demonstrated value.
 
     Error of a value within that range: at most half a bin, (high − low) / (2 · bins), per dimension. Values outside are
-    clipped and counted in `num_clipped`. A dimension that never changes has one value.
+    clipped and counted. A dimension that never changes has one value.
     """
 
     low: Tensor
     high: Tensor
-
-    def __init__(self, actions: Actions, config: CodecConfig) -> None:
-        super().__init__(actions)
-        if actions.n is not None:
-            raise UserError("the codec 'bins' is for continuous actions, found discrete ones; use 'identity'")
-        self.bins = config.bins
-        self.stream = Stream(config.bins, (len(actions.low),))
-        # Not fitted: NaN, so that nothing can be decoded by chance.
-        self.register_buffer("low", torch.full((len(actions.low),), torch.nan))
-        self.register_buffer("high", torch.full((len(actions.low),), torch.nan))
-        self.register_buffer("least", torch.tensor(actions.low), persistent=False)
-        self.register_buffer("most", torch.tensor(actions.high), persistent=False)
-        self.num_clipped = 0
-
     least: Tensor
     most: Tensor
+
+    def __init__(self, actions: Actions, config: CodecConfig) -> None:
+        nn.Module.__init__(self)
+        if actions.n is not None:
+            raise UserError("the codec 'bins' is for continuous actions, found discrete ones; use 'identity'")
+        self.stream = Stream(config.bins, actions.shape)
+        for name in ("low", "high"):  # not fitted: NaN, so that nothing can be decoded by chance
+            self.register_buffer(name, torch.full((len(actions.low),), torch.nan))
+        self.register_buffer("least", torch.tensor(actions.low), persistent=False)
+        self.register_buffer("most", torch.tensor(actions.high), persistent=False)
 
     @torch.no_grad()
     def fit(self, actions: Tensor) -> dict[str, float]:
@@ -105,38 +76,33 @@ class UniformBins(ActionCodec):
         self.high.copy_(actions.amax(0))
         tokens = self._tokens(actions)
         error = (self._values(tokens) - actions).abs()
-        used = [int((torch.bincount(tokens[:, d]) > 0).sum()) / self.bins for d in range(tokens.shape[1])]
+        used = [int((torch.bincount(column) > 0).sum()) / self.stream.size for column in tokens.T]
         return {"mean_error": float(error.mean()), "max_error": float(error.max()), "bins_used": sum(used) / len(used)}
 
-    def _require_fitted(self) -> None:
+    def _range(self) -> Tensor:
         if not bool(torch.isfinite(self.low).all() & torch.isfinite(self.high).all()):
             raise UserError("the action codec has no statistics; expected a planner that was trained, or loaded whole")
+        return self.high - self.low
 
     def _tokens(self, values: Tensor) -> Tensor:
-        share = (values - self.low) / (self.high - self.low).clamp(min=1e-8)
-        return (share * self.bins).floor().clamp(0, self.bins - 1).long()
+        share = (values - self.low) / self._range().clamp(min=1e-8)
+        return (share * self.stream.size).floor().clamp(0, self.stream.size - 1).long()
 
     def _values(self, tokens: Tensor) -> Tensor:
-        return self.low + (tokens + 0.5) / self.bins * (self.high - self.low)
+        return self.low + (tokens + 0.5) / self.stream.size * self._range()
 
     def encode(self, actions: Tensor, origin: Tensor | None, valid: Tensor | None = None) -> Tensor:
-        self._require_fitted()
         values = actions if origin is None else actions - origin[:, None]
         clipped = ((values < self.low) | (values > self.high)).any(-1)
         self.num_clipped += int((clipped if valid is None else clipped & valid).sum())
         return self._tokens(values)
 
-    def decode(self, tokens: Tensor, origin: Tensor | None, offset: Tensor | None = None) -> Tensor:
-        self._require_fitted()
-        values = self._values(tokens)
-        if offset is not None:
-            values = values + offset
-        if origin is not None:
-            values = values + origin[:, None]
+    def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
+        values = self._values(tokens) if origin is None else self._values(tokens) + origin[:, None]
         return torch.maximum(torch.minimum(values, self.most), self.least)
 
 
-CODECS: Mapping[str, type[Identity] | type[UniformBins]] = {"identity": Identity, "bins": UniformBins}
+CODECS: Mapping[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins}
 
 
 def make_codec(actions: Actions, config: CodecConfig) -> ActionCodec:
@@ -155,8 +121,7 @@ def demonstrated_actions(spec: PlanSpec, episodes: Sequence[Episode], horizon: i
         actions = torch.from_numpy(episode.actions)
         if spec.actions.origin is not None:
             name, first = spec.actions.origin
-            seen = torch.from_numpy(episode.observations[name][: len(episode)])
-            origin = seen[:, first : first + actions.shape[-1]]
+            origin = torch.from_numpy(episode.observations[name])[:, first : first + actions.shape[-1]]
             ahead = range(min(horizon, len(episode)))
             actions = torch.cat([actions[number:] - origin[: len(episode) - number] for number in ahead])
         parts.append(actions)

@@ -1,4 +1,4 @@
-"""Observations -> encodings: one encoder per kind of field.
+"""Observations -> encodings: one encoder per kind of field; and what steps, states and actions look like in them.
 
 Scene fields (grid, words) are encoded once per scene and cached while they stay the same; the agent is not on the grid
 (its pose is a token of the plan), so that all windows of an episode share one encoding for as long as nothing on the
@@ -9,23 +9,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from genplan.models.encoding import EncoderSizes, Encoding
-from genplan.models.grid import GridEncoder, LocationEmbedding
-from genplan.spec import Actions, Field, PlanSpec
+from genplan.models.grid import GridEncoder
+from genplan.models.settings import EncoderConfig
+from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Episode, History, Observations
+
+
+class Encoding(NamedTuple):
+    """Encoded scenes, of which there are M."""
+
+    condition: Tensor  # [M, D]: what the words say, a learnt constant without any; and grids without states, on average
+    grids: Mapping[str, Tensor]  # [M, cells, D] per grid field
+
+    def rows(self, ids: Tensor) -> Encoding:
+        return Encoding(self.condition[ids], {name: grid[ids] for name, grid in self.grids.items()})
 
 
 class WordsEncoder(nn.Module):
     """A GRU over words: the state after the last word, [M, L] -> [M, D]."""
 
-    def __init__(self, field: Field, sizes: EncoderSizes) -> None:
+    def __init__(self, field: Field, config: EncoderConfig) -> None:
         super().__init__()
-        self.embed = nn.Embedding(len(field.vocabulary), sizes.hidden_size, padding_idx=0)
-        self.gru = nn.GRU(sizes.hidden_size, sizes.hidden_size, batch_first=True)
+        self.embed = nn.Embedding(len(field.vocabulary), config.hidden_size, padding_idx=0)
+        self.gru = nn.GRU(config.hidden_size, config.hidden_size, batch_first=True)
 
     def forward(self, words: Tensor) -> Tensor:
         lengths = (words != 0).sum(-1).clamp(min=1)
@@ -37,10 +49,10 @@ class WordsEncoder(nn.Module):
 class CategoryEncoder(nn.Module):
     """A learnt vector per value of each number; [..., n] or [...] -> added to base [..., D]."""
 
-    def __init__(self, field: Field, sizes: EncoderSizes) -> None:
+    def __init__(self, field: Field, config: EncoderConfig) -> None:
         super().__init__()
         self.is_number = not field.shape
-        self.embeddings = nn.ModuleList(nn.Embedding(size, sizes.hidden_size) for size in field.sizes)
+        self.embeddings = nn.ModuleList(nn.Embedding(size, config.hidden_size) for size in field.sizes)
 
     def forward(self, numbers: Tensor, base: Tensor) -> Tensor:
         columns = [numbers] if self.is_number else numbers.unbind(-1)
@@ -58,11 +70,11 @@ class VectorEncoder(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, field: Field, sizes: EncoderSizes) -> None:
+    def __init__(self, field: Field, config: EncoderConfig) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(field.shape))
         self.register_buffer("std", torch.ones(field.shape))
-        width = sizes.hidden_size
+        width = config.hidden_size
         self.network = nn.Sequential(nn.Linear(field.shape[0], 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     @torch.no_grad()
@@ -74,51 +86,41 @@ class VectorEncoder(nn.Module):
 
     def forward(self, values: Tensor, base: Tensor) -> Tensor:
         scaled = ((values - self.mean) / self.std).clamp(-10.0, 10.0)  # one broken sensor must not drown the rest
-        encoded: Tensor = self.network(scaled)
-        return base + encoded
+        return base.add(self.network(scaled))
 
 
 ENCODERS: Mapping[str, type[nn.Module]] = {
-    "grid": GridEncoder,
-    "words": WordsEncoder,
-    "category": CategoryEncoder,
-    "vector": VectorEncoder,
-}
+    "grid": GridEncoder, "words": WordsEncoder, "category": CategoryEncoder, "vector": VectorEncoder,
+}  # fmt: skip
 
 
 class SceneEncoder(nn.Module):
     """All scene fields: words first, since they modulate how grids are read."""
 
-    def __init__(self, spec: PlanSpec, sizes: EncoderSizes) -> None:
+    def __init__(self, spec: PlanSpec, config: EncoderConfig) -> None:
         super().__init__()
-        fields = [(name, spec.fields[name]) for name in spec.scene_fields]
-        ordered = sorted(fields, key=lambda item: item[1].kind != "words")
-        self.kinds = {name: field.kind for name, field in ordered}
-        self.scene = nn.ModuleDict({name: ENCODERS[field.kind](field, sizes) for name, field in ordered})
-        self.null_embedding = nn.Parameter(torch.zeros(sizes.hidden_size))
+        self.words, self.grids = (
+            [name for name in spec.scene_fields if spec.fields[name].kind == kind] for kind in ("words", "grid")
+        )
+        fields = {name: spec.fields[name] for name in (*self.words, *self.grids)}
+        self.scene = nn.ModuleDict({name: ENCODERS[field.kind](field, config) for name, field in fields.items()})
+        self.null_embedding = nn.Parameter(torch.zeros(config.hidden_size))
+        self.pooled = [name for name in self.grids if name != spec.grid_field]  # of which no state shows a cell
 
     def forward(self, scene: Observations, number: int) -> Encoding:
-        condition: Tensor | None = None
-        grids: dict[str, Tensor] = {}
-        for name, encoder in self.scene.items():
-            if self.kinds[name] == "words":
-                words = encoder(scene[name])
-                condition = words if condition is None else condition + words
-                continue
-            if condition is None:
-                condition = self.null_embedding.expand(number, -1)
-            grids[name] = encoder(scene[name], condition)
-        return Encoding(self.null_embedding.expand(number, -1) if condition is None else condition, grids)
+        words = [self.scene[name](scene[name]) for name in self.words]
+        condition = sum(words[1:], words[0]) if words else self.null_embedding.expand(number, -1)
+        grids = {name: self.scene[name](scene[name], condition) for name in self.grids}
+        return Encoding(sum((grids[name].mean(1) for name in self.pooled), condition), grids)
 
 
 class StepEncoder(nn.Module):
     """Step fields, added one after the other to a base vector."""
 
-    def __init__(self, spec: PlanSpec, names: Iterable[str], sizes: EncoderSizes) -> None:
+    def __init__(self, spec: PlanSpec, names: Iterable[str], config: EncoderConfig) -> None:
         super().__init__()
-        self.encoders = nn.ModuleDict(
-            {name: ENCODERS[spec.fields[name].kind](spec.fields[name], sizes) for name in names}
-        )
+        fields = {name: spec.fields[name] for name in names}
+        self.encoders = nn.ModuleDict({name: ENCODERS[field.kind](field, config) for name, field in fields.items()})
 
     def forward(self, steps: Observations, base: Tensor) -> Tensor:
         """Fields [..., *shape] and base [..., D] -> [..., D]."""
@@ -129,14 +131,10 @@ class StepEncoder(nn.Module):
 
 def fit_statistics(module: nn.Module, episodes: Sequence[Episode]) -> None:
     """Scale every vector field of a network by the mean and deviation of the demonstrations."""
-    values: dict[str, Tensor] = {}
     for part in module.modules():
-        if isinstance(part, StepEncoder):
-            for name, encoder in part.encoders.items():
-                if isinstance(encoder, VectorEncoder):
-                    if name not in values:
-                        values[name] = torch.cat([torch.from_numpy(one.observations[name]) for one in episodes])
-                    encoder.fit(values[name])
+        for name, encoder in part.encoders.items() if isinstance(part, StepEncoder) else ():
+            if isinstance(encoder, VectorEncoder):
+                encoder.fit(torch.cat([torch.from_numpy(one.observations[name]) for one in episodes]))
 
 
 class ActionEmbedding(nn.Module):
@@ -159,12 +157,10 @@ class ActionEmbedding(nn.Module):
     def forward(self, actions: Tensor, valid: Tensor | None = None) -> Tensor:
         """`valid` [...]: False where no action was done; "none yet" stands there (discrete ones need an extra row)."""
         if self.actions.n is not None:
-            if valid is not None:
-                actions = torch.where(valid, actions, self.actions.n)
-            embedded: Tensor = self.table(actions)
-            return embedded
+            actions = actions if valid is None else torch.where(valid, actions, self.actions.n)
+            return functional.embedding(actions, self.table.weight)
         scaled = 2 * (actions - self.low) / (self.high - self.low).clamp(min=1e-6) - 1
-        embedded = self.linear(scaled)
+        embedded: Tensor = self.linear(scaled)
         return embedded if valid is None else torch.where(valid[..., None], embedded, self.none)
 
 
@@ -187,6 +183,32 @@ class TimeEncoder(nn.Module):
         return mixed
 
 
+class LocationEmbedding(nn.Module):
+    """States [B, T] or goals [B, G] -> [B, T, D]: the grid's features at the cell, and the direction.
+
+    Windows in turn share a scene. Without a grid, a learnt vector per token.
+    """
+
+    def __init__(self, stream: Stream, hidden_size: int) -> None:
+        super().__init__()
+        self.grid, self.directions = stream.points_at, stream.directions
+        if self.grid is not None:
+            self.cell = nn.Linear(hidden_size, hidden_size)
+            self.direction = nn.Embedding(self.directions, hidden_size)
+        else:
+            self.table = nn.Embedding(stream.size, hidden_size)
+
+    def forward(self, encoding: Encoding, tokens: Tensor) -> Tensor:
+        if self.grid is None:
+            return functional.embedding(tokens, self.table.weight)
+        features = encoding.grids[self.grid]
+        number, cells, _ = features.shape
+        first = torch.arange(number, device=tokens.device).repeat_interleave(len(tokens) // number) * cells
+        shown = functional.embedding(tokens // self.directions + first[:, None], features.flatten(0, 1))
+        located: Tensor = self.cell(shown) + self.direction(tokens % self.directions)
+        return located
+
+
 class StepEmbedding(nn.Module):
     """Past steps and the current one as vectors [B, C + 1, D].
 
@@ -194,28 +216,60 @@ class StepEmbedding(nn.Module):
     the current step alone (`current_fields`). Without a grid, a step is all of its fields.
     """
 
-    def __init__(self, spec: PlanSpec, sizes: EncoderSizes) -> None:
+    def __init__(self, spec: PlanSpec, config: EncoderConfig) -> None:
         super().__init__()
         self.state = spec.state_field if spec.grid_field is not None else None
-        if self.state is not None and spec.states is not None:
-            self.location = LocationEmbedding(spec.states, sizes.hidden_size)
+        if self.state is not None:
+            self.location = LocationEmbedding(spec.streams["states"], config.hidden_size)
         else:
-            self.fields = StepEncoder(spec, spec.step_fields, sizes)
-            self.base = nn.Parameter(torch.zeros(sizes.hidden_size))
+            self.fields = StepEncoder(spec, spec.step_fields, config)
+            self.base = nn.Parameter(torch.zeros(config.hidden_size))
 
     def forward(self, encoding: Encoding, history: History, current: Observations) -> Tensor:
         names = [self.state] if self.state is not None else list(self.fields.encoders)
         steps = {name: torch.cat([history.steps[name], current[name][:, None]], 1) for name in names}
+        embedded: Tensor
         if self.state is not None:
-            located: Tensor = self.location(encoding, steps[self.state])
-            return located
-        batch, past = history.valid.shape
-        embedded: Tensor = self.fields(Observations(steps), self.base.expand(batch, past + 1, -1))
+            embedded = self.location(encoding, steps[self.state])
+        else:
+            batch, past = history.valid.shape
+            embedded = self.fields(Observations(steps), self.base.expand(batch, past + 1, -1))
         return embedded
 
 
 def current_fields(spec: PlanSpec) -> list[str]:
     """Step fields that `StepEmbedding` leaves to the current step."""
-    if spec.grid_field is None:
-        return []
-    return [name for name in spec.step_fields if name != spec.state_field]
+    return [name for name in spec.step_fields if name != spec.state_field] if spec.grid_field is not None else []
+
+
+def residual_mlp(width: int) -> nn.Sequential:
+    """To be added to its input."""
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+
+class VisitedAttention(nn.Module):
+    """The current step attends to all states visited before; how often each action was done in this one is added."""
+
+    def __init__(self, spec: PlanSpec, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.location = LocationEmbedding(spec.streams["states"], width)
+        self.visited_mlp = residual_mlp(width)
+        self.null_embedding = nn.Parameter(torch.zeros(width))  # attended to where nothing was visited
+        self.attention = nn.MultiheadAttention(width, config.num_heads, batch_first=True)
+        self.action_counts = nn.Linear(spec.actions.n or 1, width, bias=False)
+
+    def forward(self, encoding: Encoding, current: Tensor, history: History) -> Tensor:
+        """The current step [B, D] -> [B, D], to be added to it."""
+        batch = len(current)
+        keys = self.null_embedding.expand(batch, 1, -1)
+        hidden = torch.zeros(batch, 1, dtype=torch.bool, device=current.device)
+        if history.visited_states is not None and history.visited_mask is not None:
+            visited = self.location(encoding, history.visited_states)
+            visited = (visited + self.visited_mlp(visited)).repeat_interleave(batch // len(visited), 0)
+            keys, hidden = torch.cat([keys, visited], 1), torch.cat([hidden, ~history.visited_mask], 1)
+        attended, _ = self.attention(current[:, None], keys, keys, key_padding_mask=hidden, need_weights=False)
+        answer: Tensor = attended[:, 0]
+        if history.action_counts is not None:
+            answer = answer + self.action_counts((1 + history.action_counts).to(current.dtype).log2())
+        return answer

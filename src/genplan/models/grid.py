@@ -1,4 +1,4 @@
-"""Grids: the encoder of a map of symbols, and what a state or goal looks like on it."""
+"""The encoder of grids: maps of symbols."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from genplan.models.encoding import EncoderSizes, Encoding
-from genplan.spec import Field, PlanSpec, Stream
-from genplan.types import History
+from genplan.models.settings import EncoderConfig
+from genplan.spec import Field
 
 
 class GridEncoder(nn.Module):
@@ -27,9 +26,9 @@ class GridEncoder(nn.Module):
 
     strides: Tensor  # what a channel counts in the number of a cell's type
 
-    def __init__(self, field: Field, sizes: EncoderSizes) -> None:
+    def __init__(self, field: Field, config: EncoderConfig) -> None:
         super().__init__()
-        hidden, self.iterations = sizes.hidden_size, sizes.iterations
+        hidden, self.iterations = config.hidden_size, config.encoder_iterations
         self.embed = nn.ModuleList(nn.Embedding(size, hidden) for size in field.sizes)
         strides = torch.tensor([1, *reversed(field.sizes[1:])])
         self.register_buffer("strides", strides.cumprod(0).flip(0), persistent=False)
@@ -41,12 +40,13 @@ class GridEncoder(nn.Module):
         self.update = nn.Conv2d(narrow, hidden, 1)
         self.norm = nn.GroupNorm(1, hidden)
         self.out = nn.LayerNorm(hidden)
-        self.position = PositionEncoder(hidden) if sizes.position_embedding else None
+        self.position = PositionEncoder(hidden) if config.position_embedding else None
 
     def forward(self, grids: Tensor, condition: Tensor) -> Tensor:
         """Grids uint8 [M, W, H, C], condition [M, D] -> features [M, W · H, D], in the order of cells (x + W · y)."""
         hidden = condition.shape[-1]
-        types = self.cell_type(grids).transpose(1, 2).contiguous()  # else the image would not be channels-last
+        types = (grids.long() * self.strides).sum(-1)  # the channels of a cell as one number
+        types = types.transpose(1, 2).contiguous()  # else the image would not be channels-last
         image = functional.embedding(types, self.type_table()).permute(0, 3, 1, 2)  # [M, D, H, W]
         sizes = [hidden, hidden, hidden // 2, hidden // 2]
         scale, shift, gain, bias = torch.split(self.film(condition)[:, :, None, None], sizes, 1)
@@ -88,10 +88,6 @@ class GridEncoder(nn.Module):
         order, states = (torch.cat(parts) for parts in zip(*done, (ids, state), strict=True))
         return states[order.argsort()]
 
-    def cell_type(self, grids: Tensor) -> Tensor:
-        """The channels of a cell as one number."""
-        return (grids.long() * self.strides).sum(-1)
-
     def type_table(self) -> Tensor:
         """What each type of cell looks like, [types, D]: one look-up for every cell in place of one per channel."""
         table, *others = self.embed.parameters()
@@ -124,61 +120,3 @@ class PositionEncoder(nn.Module):
         angles = torch.stack([x, y], 1)[:, :, None] * self.frequencies  # [cells, 2, number]
         mixed: Tensor = self.mix(torch.cat([angles.sin(), angles.cos()], 1).flatten(1))
         return mixed
-
-
-class LocationEmbedding(nn.Module):
-    """States [B, T] or goals [B, G] -> [B, T, D]: the grid's features at the cell, and the direction.
-
-    Windows in turn share a scene. Without a grid, a learnt vector per token.
-    """
-
-    def __init__(self, stream: Stream, hidden_size: int) -> None:
-        super().__init__()
-        self.grid, self.directions = stream.points_at, stream.directions
-        if self.grid is not None:
-            self.cell = nn.Linear(hidden_size, hidden_size)
-            self.direction = nn.Embedding(self.directions, hidden_size)
-        else:
-            self.table = nn.Embedding(stream.size, hidden_size)
-
-    def forward(self, encoding: Encoding, tokens: Tensor) -> Tensor:
-        if self.grid is None:
-            vectors: Tensor = self.table(tokens)
-            return vectors
-        features = encoding.grids[self.grid]
-        number, cells, _ = features.shape
-        first = torch.arange(number, device=tokens.device).repeat_interleave(len(tokens) // number) * cells
-        shown = functional.embedding(tokens // self.directions + first[:, None], features.flatten(0, 1))
-        located: Tensor = self.cell(shown) + self.direction(tokens % self.directions)
-        return located
-
-
-class VisitedAttention(nn.Module):
-    """The current step attends to all states visited before; how often each action was done in this one is added."""
-
-    def __init__(self, spec: PlanSpec, hidden_size: int, num_heads: int) -> None:
-        super().__init__()
-        assert spec.states is not None
-        self.location = LocationEmbedding(spec.states, hidden_size)
-        self.visited_mlp = nn.Sequential(
-            nn.LayerNorm(hidden_size), nn.Linear(hidden_size, 4 * hidden_size), nn.GELU(),
-            nn.Linear(4 * hidden_size, hidden_size),
-        )  # fmt: skip
-        self.null_embedding = nn.Parameter(torch.zeros(hidden_size))  # attended to where nothing was visited
-        self.attention = nn.MultiheadAttention(hidden_size, num_heads, batch_first=True)
-        self.action_counts = nn.Linear(spec.actions.n or 1, hidden_size, bias=False)
-
-    def forward(self, encoding: Encoding, current: Tensor, history: History) -> Tensor:
-        """The current step [B, D] -> [B, D], to be added to it."""
-        batch = len(current)
-        assert history.action_counts is not None
-        keys = self.null_embedding.expand(batch, 1, -1)
-        hidden = torch.zeros(batch, 1, dtype=torch.bool, device=current.device)
-        if history.visited_states is not None and history.visited_mask is not None:
-            visited = self.location(encoding, history.visited_states)
-            visited = (visited + self.visited_mlp(visited)).repeat_interleave(batch // len(visited), 0)
-            keys, hidden = torch.cat([keys, visited], 1), torch.cat([hidden, ~history.visited_mask], 1)
-        attended, _ = self.attention(current[:, None], keys, keys, key_padding_mask=hidden, need_weights=False)
-        counts = self.action_counts((1 + history.action_counts).to(current.dtype).log2())
-        answer: Tensor = attended[:, 0] + counts
-        return answer

@@ -1,4 +1,4 @@
-"""The transformer layer of both denoisers."""
+"""The transformer layer of the denoisers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,9 @@ class Layer(nn.Module):
         return [(module.weight, module.bias) for module in modules]  # type: ignore[misc]
 
     def forward(
-        self,
-        x: Tensor,
-        weights: list[Pair],
-        scene_kv: Pair,
-        scene_mask: Tensor | None,
-        history_kv: Pair | None,
-        mask: Tensor | None,
-        query_step: Tensor | None = None,
-    ) -> Tensor:
+        self, x: Tensor, weights: list[Pair], scene_kv: Pair, scene_mask: Tensor | None = None,
+        history_kv: Pair | None = None, mask: Tensor | None = None, query_step: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """x [B, H, D]; scene_kv [M, heads, N, d], where B is a multiple of M: rows in turn share a scene.
 
         With `query_step` [B], the answer of that step alone, [B, 1, D].
@@ -49,10 +43,8 @@ class Layer(nn.Module):
         norm_1, qkv, mix, norm_2, query_and_ffn_in, out = weights
         batch, length, width = x.shape
         drop = self.dropout if self.training else 0.0
-        y = linear(torch.layer_norm(x, (width,), *norm_1), *qkv).reshape(
-            batch, length, 3, self.heads, width // self.heads
-        )
-        q, k, v = y.permute(2, 0, 3, 1, 4).unbind()
+        y = linear(torch.layer_norm(x, (width,), *norm_1), *qkv)
+        q, k, v = y.reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind()
         if history_kv is not None:
             k, v = torch.cat([history_kv[0], k], 2), torch.cat([history_kv[1], v], 2)
         if query_step is not None:
@@ -62,9 +54,8 @@ class Layer(nn.Module):
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
         x = x + linear(mixed.transpose(1, 2).flatten(2), *mix)
         # Parts are split and unbound rather than sliced: a slice's gradient would be a tensor of zeros as large as all.
-        query, ffn = torch.split(
-            linear(torch.layer_norm(x, (width,), *norm_2), *query_and_ffn_in), [width, 4 * width], -1
-        )
+        y = linear(torch.layer_norm(x, (width,), *norm_2), *query_and_ffn_in)
+        query, ffn = torch.split(y, [width, 4 * width], -1)
         query = query.reshape(scene_kv[0].shape[0], -1, self.heads, width // self.heads).transpose(1, 2)
         attended = functional.scaled_dot_product_attention(query, *scene_kv, attn_mask=scene_mask, dropout_p=drop)
         out_attended, out_ffn = torch.split(out[0], [width, 4 * width], 1)  # one product of both, without joining them
@@ -80,3 +71,11 @@ def keys_and_values(projection: nn.Linear, tokens: Tensor, num_heads: int) -> li
     shape = (*tokens.shape[:2], num_heads, width // num_heads)
     parts = [linear(tokens, *pair).reshape(shape).transpose(1, 2) for pair in pairs]
     return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def attention_mask(shown: Tensor, like: Tensor, before: int = 0, after: int = 0) -> Tensor | None:
+    """Bool [B, N] -> [B, before + N + after]: −inf where a token is not to be seen; None if all are."""
+    if bool(shown.all()):
+        return None
+    mask = torch.zeros(shown.shape, device=like.device, dtype=like.dtype).masked_fill_(~shown, -torch.inf)
+    return functional.pad(mask, (before, after))

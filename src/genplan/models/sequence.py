@@ -6,16 +6,18 @@ current step, past steps with their actions, and visited states. Interface as in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from genplan.models.denoiser import NetworkSizes
-from genplan.models.encoders import ActionEmbedding, StepEncoder, TimeEncoder
-from genplan.models.encoding import EncoderSizes, Encoding
-from genplan.models.layer import Layer, Pair, keys_and_values
+from genplan.errors import UserError
+from genplan.models.codecs import ActionCodec
+from genplan.models.denoiser import Denoiser
+from genplan.models.encoders import ActionEmbedding, Encoding, StepEncoder, TimeEncoder
+from genplan.models.layer import Layer, Pair, attention_mask, keys_and_values
+from genplan.models.settings import MemoryConfig, NetworkConfig
 from genplan.spec import PlanSpec, Stream
 from genplan.types import History, Observations
 
@@ -42,29 +44,26 @@ class PreparedSequence:
 class SequenceDenoiser(nn.Module):
     size_free = False  # tables know the number of states
 
-    def __init__(self, spec: PlanSpec, sizes: NetworkSizes, codes: Stream, chunk: int = 1) -> None:
+    def __init__(
+        self, spec: PlanSpec, network: NetworkConfig, memory: MemoryConfig, horizon: int, codes: Stream, chunk: int = 1
+    ) -> None:
         """`codes`: the action tokens of a step of the plan, which stands for `chunk` actions."""
         super().__init__()
-        width, layers = sizes.hidden_size, sizes.num_layers
-        self.heads = sizes.num_heads
+        width, layers, self.heads = network.hidden_size, network.num_layers, network.num_heads
         self.streams = {**spec.streams, "actions": codes}
-        self.shapes = {
-            name: (sizes.horizon // (chunk if name == "actions" else 1), *stream.shape)
-            for name, stream in self.streams.items()
-        }
+        self.shapes = {name: (horizon, *stream.shape) for name, stream in spec.streams.items()}
+        self.shapes["actions"] = (horizon // chunk, *codes.shape)
         self.tokens = nn.ModuleDict({name: nn.Embedding(one.size + 1, width) for name, one in self.streams.items()})
         counts = {name: torch.Size(shape).numel() for name, shape in self.shapes.items()}
         self.positions = nn.ParameterDict({name: 0.5 * torch.randn(count, width) for name, count in counts.items()})
         self.time = TimeEncoder(width)
-        self.state = spec.state_field
-        self.current = StepEncoder(spec, spec.step_fields, EncoderSizes(width))
-        self.past_action = ActionEmbedding(spec.actions, width) if sizes.num_past else None
-        self.past_step = nn.Embedding(sizes.num_past + 1, width)
-        remembers = sizes.visit_memory and self.state is not None and spec.actions.n is not None
-        self.action_counts = nn.Linear(spec.actions.n or 1, width, bias=False) if remembers else None
-        self.visited = nn.Embedding(self.streams["states"].size, width) if remembers else None
+        self.current = StepEncoder(spec, spec.step_fields, network)
+        self.past_action = ActionEmbedding(spec.actions, width) if memory.num_past else None
+        self.past_step = nn.Embedding(memory.num_past + 1, width)
+        self.action_counts = nn.Linear(spec.actions.n or 1, width, bias=False) if memory.visit_memory else None
+        self.visited = nn.Embedding(self.streams["states"].size, width) if memory.visit_memory else None
         self.context_kv_proj = nn.Linear(width, 2 * layers * width)
-        self.layers = nn.ModuleList(Layer(width, sizes.num_heads, sizes.dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(width, network.num_heads, network.dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.heads_out = nn.ModuleDict({name: nn.Linear(width, one.size) for name, one in self.streams.items()})
 
@@ -74,52 +73,56 @@ class SequenceDenoiser(nn.Module):
         now = self.current(current, self.past_step.weight[-1].expand(len(scene), -1))
         if self.action_counts is not None and history.action_counts is not None:
             now = now + self.action_counts((1 + history.action_counts).to(now.dtype).log2())
-        parts, shown = (
-            [scene, now[:, None]],
-            [torch.ones(len(scene), scene.shape[1] + 1, dtype=torch.bool, device=now.device)],
-        )
-        num_past = history.valid.shape[1]
-        if self.past_action is not None and num_past:
-            past = self.current(history.steps, self.past_step.weight[:num_past].expand(len(scene), -1, -1))
+        parts, shown = [scene, now[:, None]], [history.valid.new_ones(len(scene), scene.shape[1] + 1)]
+        if self.past_action is not None:
+            past = self.current(history.steps, self.past_step.weight[:-1].expand(len(scene), -1, -1))
             parts.append(past + self.past_action(history.actions))
             shown.append(history.valid)
         if self.visited is not None and history.visited_states is not None and history.visited_mask is not None:
             parts.append(self.visited(history.visited_states).repeat_interleave(copies, 0))
             shown.append(history.visited_mask)
-        context, valid, mask = torch.cat(parts, 1), torch.cat(shown, 1), None
-        if not bool(valid.all()):
-            mask = torch.zeros(valid.shape, device=context.device, dtype=context.dtype)
-            mask = mask.masked_fill_(~valid, -torch.inf)[:, None, None, :]
+        context = torch.cat(parts, 1)
+        mask = attention_mask(torch.cat(shown, 1), context)
         return PreparedSequence(
             weights=[layer.weights() for layer in self.layers],  # type: ignore[operator]
             context_kv=keys_and_values(self.context_kv_proj, context, self.heads),
-            context_mask=mask,
+            context_mask=None if mask is None else mask[:, None, None, :],
             condition=(encoding.condition.repeat_interleave(copies, 0) + now)[:, None],
         )
 
     def forward(
-        self,
-        x_t: Mapping[str, Tensor],
-        t: Tensor,
-        prepared: PreparedSequence,
-        streams: Sequence[str] | None = None,
+        self, x_t: Mapping[str, Tensor], t: Tensor, prepared: PreparedSequence, actions_only: bool = False,
         query_step: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """x_t int64 [B, *shape] per stream, t [B] -> logits [B, *shape, S]; with `streams`, of those alone.
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """x_t int64 [B, *shape] per stream, t [B] -> logits per stream [B, *shape, S].
 
         With `query_step` [B], of that action token alone, [B, 1, S].
         """
         parts = [self.tokens[name](x_t[name].flatten(1)) + self.positions[name] for name in self.streams]
         x = torch.cat(parts, 1) + prepared.condition + self.time(t)[:, None]
         for number, layer in enumerate(self.layers):
-            x = layer(x, prepared.weights[number], prepared.context_kv[number], prepared.context_mask, None, None)
+            x = layer(x, prepared.weights[number], prepared.context_kv[number], prepared.context_mask)
         pieces = torch.split(self.norm(x), [part.shape[1] for part in parts], 1)
         logits = {}
         for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True):
-            if streams is None or name in streams:
-                if query_step is not None and name == "actions":
-                    rows = torch.arange(len(piece), device=piece.device)
-                    logits[name] = self.heads_out[name](piece[rows, query_step, None])
-                else:
-                    logits[name] = self.heads_out[name](piece).unflatten(1, shape)
+            if name == "actions" and query_step is not None:
+                rows = torch.arange(len(piece), device=piece.device)
+                logits[name] = self.heads_out[name](piece[rows, query_step, None])
+            elif name == "actions" or not actions_only:
+                logits[name] = self.heads_out[name](piece).unflatten(1, shape)
         return logits
+
+
+def make_denoiser(
+    spec: PlanSpec, network: NetworkConfig, memory: MemoryConfig, horizon: int, codec: ActionCodec, num_extra: int = 0
+) -> Denoiser | SequenceDenoiser:
+    """Pointers into the grid where states point at one and an action is one token; else one token per position.
+
+    `num_extra` action tokens are the method's own, such as the end of a plan.
+    """
+    codes = replace(codec.stream, size=codec.stream.size + num_extra)
+    if spec.grid_field is not None and not codes.shape and codec.chunk == 1:
+        return Denoiser(spec, network, memory, horizon, codes.size)
+    if horizon % codec.chunk:
+        raise UserError(f"the horizon is {horizon}, expected a multiple of the codec's chunk, {codec.chunk}")
+    return SequenceDenoiser(spec, network, memory, horizon, codes, codec.chunk)

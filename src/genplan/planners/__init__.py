@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from genplan.config import override
@@ -15,34 +16,36 @@ if TYPE_CHECKING:
     from genplan.planners.base import LearnedPlanner
     from genplan.spec import PlanSpec
 
-# CPU-seconds of a training step on one core, by cost class of the task (benchmarks/steps.py, and a twelfth more for the
-# job on the other core). They turn a budget in minutes into steps, so that a cell can be trained again exactly.
-_CLASSES = ("MazeS4G1", "MazeS7G2", "DoorsOrder", "BlockUnlock", "KeyCorridorS3R3")
-_GENPLAN = dict(zip(_CLASSES, (0.134, 0.257, 0.168, 0.113, 0.105), strict=True))
-_BC = dict(zip(_CLASSES, (0.075, 0.167, 0.095, 0.060, 0.055), strict=True))
-_DT = dict(zip(_CLASSES, (0.090, 0.185, 0.113, 0.075, 0.072), strict=True))
-_LEAP = dict(zip(_CLASSES, (0.121, 0.222, 0.152, 0.103, 0.095), strict=True))
-_LEAP_ROW = {"iterations": "leap_iterations"}
+
+def _method(planner: str, *seconds: float) -> Method:
+    """With the CPU-seconds of a training step on one core, by cost class of the task.
+
+    From benchmarks/steps.py, and a twelfth more for the job on the other core. They turn a budget in minutes into
+    steps, so that a cell can be trained again exactly.
+    """
+    classes = ("MazeS4G1", "MazeS7G2", "DoorsOrder", "BlockUnlock", "KeyCorridorS3R3")
+    return Method(f"genplan.planners.{planner}", step_seconds=dict(zip(classes, seconds, strict=True)))
+
+
+_GENPLAN = _method("genplan:GenPlan", 0.134, 0.257, 0.168, 0.113, 0.105)
+_DT = _method("decision_transformer:DecisionTransformer", 0.090, 0.185, 0.113, 0.075, 0.072)
+_LEAP = replace(
+    _method("leap:Leap", 0.121, 0.222, 0.152, 0.103, 0.095), played_by_row={"iterations": "leap_iterations"}
+)
+_NO_GOALS = {"privileged_goals": False}
 
 METHODS: Mapping[str, Method] = {
-    "GenPlan-M": Method("genplan.planners.genplan:GenPlan", step_seconds=_GENPLAN),
-    "GenPlan-U": Method("genplan.planners.genplan:GenPlan", {"source": "uniform"}, step_seconds=_GENPLAN),
-    "BC": Method("genplan.planners.behavior_cloning:BehaviorCloning", step_seconds=_BC),
-    "DT": Method("genplan.planners.decision_transformer:DecisionTransformer", step_seconds=_DT),
-    "DT-noGC": Method(
-        "genplan.planners.decision_transformer:DecisionTransformer", {"privileged_goals": False}, "DT⊖GC",
-        step_seconds=_DT,
+    "GenPlan-M": _GENPLAN,
+    "GenPlan-U": replace(_GENPLAN, settings={"source": "uniform"}),
+    "BC": _method("behavior_cloning:BehaviorCloning", 0.075, 0.167, 0.095, 0.060, 0.055),
+    "DT": _DT,
+    "DT-noGC": replace(_DT, settings=_NO_GOALS, label="DT⊖GC"),
+    "LEAP": _LEAP,
+    "LEAP-noGC": replace(_LEAP, settings=_NO_GOALS, label="LEAP⊖GC"),
+    "LEAP-H": replace(
+        _LEAP, settings={**_NO_GOALS, "entropy_bound": 0.3}, label="LEAP⊕H", trained_by_row={"entropy_bound": "entropy"}
     ),
-    "LEAP": Method("genplan.planners.leap:Leap", played_by_row=_LEAP_ROW, step_seconds=_LEAP),
-    "LEAP-noGC": Method(
-        "genplan.planners.leap:Leap", {"privileged_goals": False}, "LEAP⊖GC", played_by_row=_LEAP_ROW,
-        step_seconds=_LEAP,
-    ),
-    "LEAP-H": Method(
-        "genplan.planners.leap:Leap", {"privileged_goals": False, "entropy_bound": 0.3}, "LEAP⊕H",
-        trained_by_row={"entropy_bound": "entropy"}, played_by_row=_LEAP_ROW, step_seconds=_LEAP,
-    ),
-}  # fmt: skip
+}
 
 
 def find_method(name: str) -> Method:
@@ -63,8 +66,7 @@ def planner_class(name: str) -> type[LearnedPlanner]:
             if not hasattr(found, attribute):
                 raise UserError(f"'{where}' has no {attribute}, expected a subclass of LearnedPlanner with its Config")
     else:
-        module, _, attribute = where.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found = pkgutil.resolve_name(where)
     chosen: type[LearnedPlanner] = found
     return chosen
 

@@ -23,33 +23,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from genplan.errors import UserError
-from genplan.flow import (
-    DenoiserFn,
-    EntropyBound,
-    ProbPath,
-    Rng,
-    Sample,
-    Source,
-    Tokens,
-    Trace,
-    denoising_loss,
-    entropy,
-    plan_energy,
-    sample,
-)
-from genplan.models.codecs import CodecConfig
-from genplan.models.denoiser import NetworkSizes
-from genplan.models.encoders import SceneEncoder
-from genplan.models.encoding import Encoding
-from genplan.models.networks import make_denoiser
+from genplan.flow import DenoiserFn, EntropyBound, ProbPath, Rng, Source, denoising_loss, entropy, plan_energy
+from genplan.flow.sampler import Sample, sample
+from genplan.flow.tokens import sum_event
+from genplan.models.encoders import Encoding, SceneEncoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
-from genplan.planners.base import LearnedPlanner, MemoryConfig, NetworkConfig, at_least, distance_weights, probability
+from genplan.models.sequence import make_denoiser
+from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
+from genplan.planners.base import LearnedPlanner, distance_weights
 from genplan.planners.memory import PlannerMemory
 from genplan.planners.outcomes import OutcomeMemory, Suggestion, prepend
 from genplan.spec import PlanSpec
@@ -57,7 +45,6 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
-ORDERS = ("random", "confidence", "margin", "near-to-far")
 
 
 @dataclass(frozen=True)
@@ -74,8 +61,6 @@ class SamplerConfig:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "num_candidates")
-        if self.order not in ORDERS:
-            raise UserError(f"order is '{self.order}', expected one of {', '.join(ORDERS)}")
 
 
 @dataclass(frozen=True)
@@ -103,19 +88,8 @@ class GenPlanConfig:
         probability(self, "full_noise_prob", "conditioning_prob")
         if self.action_steps > self.horizon:
             raise UserError(f"action_steps is {self.action_steps}, expected at most the horizon, {self.horizon}")
-        for name, allowed in (("source", ("mask", "uniform")), ("preset", ("default", "paper"))):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(allowed)}")
         if self.memory.visit_memory and self.preset == "paper":
             raise UserError("the preset 'paper' has no visit memory; use preset 'default', or visit_memory False")
-
-    @property
-    def sizes(self) -> NetworkSizes:
-        network, memory = self.network, self.memory
-        return NetworkSizes(
-            network.hidden_size, network.num_heads, network.num_layers, self.horizon, memory.num_past, network.dropout,
-            memory.visit_memory,
-        )  # fmt: skip
 
 
 class GenPlan(LearnedPlanner):
@@ -126,14 +100,14 @@ class GenPlan(LearnedPlanner):
 
     def __init__(self, spec: PlanSpec, config: GenPlanConfig) -> None:
         super().__init__(spec, config)
-        self.encoder: nn.Module
+        sizes = (spec, config.network, config.memory, config.horizon)
         self.denoiser: nn.Module
         if config.preset == "paper":
-            self.encoder = PaperEncoder(spec, config.network.hidden_size)
-            self.denoiser = PaperDenoiser(spec, config.sizes, self.codec.stream)
+            self.encoder = PaperEncoder(spec, config.network)
+            self.denoiser = PaperDenoiser(*sizes, self.codec.stream)
         else:
-            self.encoder = SceneEncoder(spec, config.network.sizes)
-            self.denoiser = make_denoiser(spec, config.sizes, self.codec)
+            self.encoder = SceneEncoder(spec, config.network)
+            self.denoiser = make_denoiser(*sizes, self.codec)
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
 
@@ -149,40 +123,32 @@ class GenPlan(LearnedPlanner):
         shapes = {name: (horizon, *stream.shape) for name, stream in self.spec.streams.items()}
         return {**shapes, "actions": (horizon // self.codec.chunk, *self.codec.stream.shape)}
 
-    # --- the one way to the network ----------------------------------------------------------------------------------
-
     def network(self, encoding: Encoding, current: Observations, history: History, copies: int) -> DenoiserFn:
-        """(x_t, t) -> logits, with everything that does not change while denoising computed beforehand."""
+        """(x_t, t) -> logits, in training and planning alike; what does not change while denoising is computed here."""
         prepared = self.denoiser.prepare(encoding, current, history, copies)  # type: ignore[operator]
-
-        def logits(x_t: Tokens, t: Tensor) -> Mapping[str, Tensor]:
-            return self.denoiser(x_t, t, prepared)  # type: ignore[no-any-return]
-
-        return logits
+        return partial(self.denoiser, prepared=prepared)
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
-        size, path = len(batch), self.path
-        rows = rng.fold(torch.arange(size, device=batch.actions.device))
-        t = rows.fold("t").uniform()
+        if batch.spec != self.spec:  # of several tasks that are trained together, another
+            return self.for_spec(batch.spec).loss(batch, rng)
+        path, rows = self.path, rng.fold(torch.arange(len(batch), device=batch.actions.device))
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
         noisy = rows.fold(RNG_NOISE).uniform() < self.config.full_noise_prob
-        t = torch.where(noisy, 0.0, t)
+        t = torch.where(noisy, 0.0, rows.fold("t").uniform())
         tokens, valid_actions = self.action_tokens(batch)
+        streams, valid = {**batch.tokens, "actions": tokens}, {**batch.valid, "actions": valid_actions}
         # In this order, since the sum of the streams' losses depends on it in its last digit.
-        x_1 = {name: x for name, x in (("states", batch.tokens.get("states")), ("actions", tokens)) if x is not None}
-        x_1 |= {name: x for name, x in batch.tokens.items() if name not in x_1}
-        valid = {**{name: batch.valid[name] for name in batch.tokens}, "actions": valid_actions}
+        x_1: dict[str, Tensor] = {name: streams[name] for name in ("states", "actions", "goals") if name in streams}
         given = self._given(x_1, valid, rows, noisy)
         x_t = path.corrupt(x_1, t, rows, given)
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
         for name, x in x_t.items():
-            padding_noise = path.stream_noise(name, x.shape[1:], rows.fold(RNG_PADDING))
-            x_t[name] = torch.where(valid[name], x, padding_noise)
+            x_t[name] = torch.where(valid[name], x, path.stream_noise(name, x.shape[1:], rows.fold(RNG_PADDING)))
         encoding = self.encoder(batch.scene, batch.num_scenes)
-        history = self.with_failed_actions(batch, rows, batch.actions[:, 0])
+        history = self.with_failed_actions(batch, rows)
         network = self.network(encoding, batch.current, history, batch.windows_per_scene)
         logits = network(x_t, t)
         denoised = denoising_loss(path, logits, x_1, x_t, valid, given, self._weights(t.device))
@@ -204,11 +170,12 @@ class GenPlan(LearnedPlanner):
             self.bound.update(losses.metrics["entropy"])
 
     def _weights(self, device: torch.device) -> dict[str, Tensor]:
-        discount, weights = self.config.horizon_discount, {}
+        weights = {}
         for name, shape in self.shapes.items():
-            ahead = torch.arange(shape[0], device=device) + (name != "states")  # the first state is given
-            chunk = self.codec.chunk if name == "actions" else 1
-            weight = distance_weights(discount, ahead if chunk == 1 else (ahead - 1) * chunk + 1)
+            chunk, first = self.codec.chunk if name == "actions" else 1, name != "states"  # the first state is given
+            weight = distance_weights(
+                self.config.horizon_discount, torch.arange(shape[0], device=device) * chunk + first
+            )
             weights[name] = weight.reshape(-1, *(1 for _ in shape[1:]))
         return weights
 
@@ -216,68 +183,60 @@ class GenPlan(LearnedPlanner):
         self, x_1: Mapping[str, Tensor], valid: Mapping[str, Tensor], rows: Rng, noisy: Tensor
     ) -> dict[str, Tensor]:
         """The current state, and now and then a whole stream of goals or states."""
-        given: dict[str, Tensor] = {}
-        if "states" in x_1:
-            given["states"] = torch.zeros_like(valid["states"])
-            given["states"][:, 0] = self.spec.state_field is not None
-        for name in ("goals", "states"):
-            if name in x_1 and self.config.conditioning_prob:
-                shown = (rows.fold(RNG_GIVEN, name).uniform() < self.config.conditioning_prob) & ~noisy
-                whole = shown.reshape(-1, *(1 for _ in x_1[name].shape[1:])) & valid[name]
-                given[name] = given[name] | whole if name in given else whole
+        given = {name: torch.zeros_like(valid[name]) for name in x_1 if name != "actions"}
+        if self.spec.state_field is not None:
+            given["states"][:, 0] = True
+        for name, mask in given.items():
+            shown = (rows.fold(RNG_GIVEN, name).uniform() < self.config.conditioning_prob) & ~noisy
+            mask |= shown.reshape(-1, *(1 for _ in mask.shape[1:])) & valid[name]
         return given
 
     # --- planning ----------------------------------------------------------------------------------------------------
 
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> PlannerMemory:
-        memory = super().reset(observations, oracle)
-        config = self.config
+        memory, config = super().reset(observations, oracle), self.config
         wanted = config.outcome_memory and config.memory.exploration > 0 and config.horizon > 1
         if wanted and self.spec.grid_field is not None:
             memory.outcomes = OutcomeMemory(self.spec, len(observations), self.device)
         return memory
 
-    def observe(self, memory: PlannerMemory, actions: Tensor, observations: Observations, ids: Tensor) -> PlannerMemory:
-        if isinstance(memory.outcomes, OutcomeMemory) and memory.visits is not None:
-            rows = ids.to(self.device)
-            last = Observations({**memory.visits.last_seen(rows).fields, **memory.state[rows].fields})
-            memory.outcomes.update(rows, actions.to(self.device), last, observations.to(self.device))
-        return super().observe(memory, actions, observations, ids)
-
-    @torch.inference_mode()
-    def plan(
-        self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, oracle: Oracle | None = None,
-        keep_trace: bool = False,
-    ) -> tuple[Plan, PlannerMemory]:  # fmt: skip
-        device, copies = self.device, self.config.sampler.num_candidates
-        observations, ids, rng = observations.to(device), ids.to(device), Rng(rng.key.to(device))
-        rows = torch.arange(len(ids), device=device).repeat_interleave(copies)  # candidates of a row stand together
+    def make_plan(
+        self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, goals: Tensor | None,
+        keep_trace: bool,
+    ) -> Plan:  # fmt: skip
+        config, device = self.config.sampler, ids.device
+        number, copies = len(ids), config.num_candidates
+        rows = torch.arange(number, device=device).repeat_interleave(copies)  # candidates of a row stand together
         encoding, history = self.conditioning(observations, memory, ids, copies)
-        current = observations.only(self.spec.step_fields)
-        current = current if copies == 1 else current[rows]
-        logits = self.network(encoding, current, history, copies)
+        current = observations.only(self.spec.step_fields)[rows]
         first = self.exploratory_action(observations, memory, rng, ids)
         if copies > 1:
-            rng = rng[rows].fold(torch.arange(copies, device=device).repeat(len(ids)))
+            rng = rng[rows].fold(torch.arange(copies, device=device).repeat(number))
         x_0, given = self._start(current, rng, None if first is None else first[rows])
-        result = self._sample(logits, x_0, given, rng, keep_trace)
-        candidate_energies = result.energy.reshape(len(ids), copies)
-        best = torch.arange(len(ids), device=device) * copies + candidate_energies.argmin(-1)
+        goals_first = config.order != "random" and config.goals_first and self.spec.goals is not None
+        result = sample(
+            self.path, self.network(encoding, current, history, copies), x_0, rng, steps=config.iterations,
+            order=config.order, first_streams=["goals"] if goals_first else [], temperature=config.temperature,
+            top_p=config.top_p, eta=config.eta, given=given, energy_streams=["actions"], keep_trace=keep_trace,
+        )  # fmt: skip
+        best = rows[::copies] * copies + result.energy.reshape(number, copies).argmin(-1)
+        confidence = sum_event(result.log_probs["actions"][best], 2).exp().repeat_interleave(self.codec.chunk, 1)
+        if memory.outcomes is not None:  # it has the last word, over exploration too
+            chosen = {name: x[best] for name, x in result.tokens.items()}
+            suggestion = memory.outcomes.suggest(ids, observations, chosen["actions"], chosen["states"])
+            memory.outcomes.commit(ids, suggestion)
+            if bool(suggestion.override.any()):
+                result = _revised(result, suggestion, best)
+                confidence = prepend(suggestion.override, suggestion.success_rate, confidence)
         tokens = {name: x[best] for name, x in result.tokens.items()}
-        confidence = self._confidence(result.log_probs["actions"][best])
-        plan = Plan(
+        return Plan(
             actions=self.codec.decode(tokens["actions"], self.origin(observations)),
             tokens=tokens,
             energy=result.energy[best],
-            candidate_energies=candidate_energies,
+            candidate_energies=result.energy.reshape(number, copies),
             confidence=confidence,
             trace=result.trace,
         )
-        if isinstance(memory.outcomes, OutcomeMemory):  # it has the last word, over exploration too
-            suggestion = memory.outcomes.suggest(ids, observations, tokens["actions"], tokens["states"])
-            memory.outcomes.commit(ids, suggestion)
-            plan = _revised(plan, suggestion, {name: x[best] for name, x in result.log_p_noise.items()}, best)
-        return plan, memory
 
     def _start(
         self, current: Observations, rng: Rng, first: Tensor | None
@@ -294,78 +253,30 @@ class GenPlan(LearnedPlanner):
             x_0["actions"] = torch.where(given["actions"], first[:, None], x_0["actions"])
         return x_0, given
 
-    def _sample(
-        self, logits: DenoiserFn, x_0: Tokens, given: Mapping[str, Tensor], rng: Rng, keep_trace: bool
-    ) -> Sample:
-        config = self.config.sampler
-        goals_first = config.order != "random" and config.goals_first and self.spec.goals is not None
-        return sample(
-            self.path,
-            logits,
-            x_0,
-            rng,
-            steps=config.iterations,
-            order=config.order,
-            first_streams=["goals"] if goals_first else [],
-            temperature=config.temperature,
-            top_p=config.top_p,
-            eta=config.eta,
-            given=given,
-            energy_streams=["actions"],
-            keep_trace=keep_trace,
-        )
 
-    def _confidence(self, log_probs: Tensor) -> Tensor:
-        """Of every action [B, H], from the log-probabilities of its tokens [B, H / chunk, *codes]."""
-        if log_probs.ndim > 2:
-            log_probs = log_probs.flatten(2).sum(-1)
-        return log_probs.exp().repeat_interleave(self.codec.chunk, 1)
+def _revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:
+    """The sample with suggested actions put first in its rows `best` [n], and everything else a step later.
 
+    It is scored as what it now is, and traced as if the suggested actions had been given from the start.
+    """
+    where, action = suggestion.override, suggestion.action
 
-def _revised(plan: Plan, suggestion: Suggestion, log_p_noise: Mapping[str, Tensor], best: Tensor) -> Plan:
-    """The plan with suggested actions put first, and everything else a step later: scored as what it now is."""
-    where = suggestion.override
-    if not bool(where.any()):
-        return plan
-    assert plan.energy is not None
-    assert plan.confidence is not None
-    assert plan.candidate_energies is not None
-    tokens = {name: prepend(where, x[:, 0], x) for name, x in plan.tokens.items()}
-    tokens["actions"] = prepend(where, suggestion.action, plan.tokens["actions"])
-    energy = torch.where(where, plan_energy(log_p_noise, tokens, ["actions"], 1), plan.energy)
-    rows = torch.arange(len(where), device=where.device)
-    candidate_energies = plan.candidate_energies.clone()
-    candidate_energies[rows, plan.candidate_energies.argmin(-1)] = energy
-    return replace(
-        plan,
-        actions=tokens["actions"],
-        tokens=tokens,
-        energy=energy,
-        candidate_energies=candidate_energies,
-        confidence=prepend(where, suggestion.success_rate, plan.confidence),
-        trace=None if plan.trace is None else _revised_trace(plan.trace, suggestion, best),
-    )
-
-
-def _revised_trace(trace: Trace, suggestion: Suggestion, best: Tensor) -> Trace:
-    """The trace of chosen candidates `best` [n], as if the suggested action had been given from the start."""
-    chosen = best[suggestion.override]
-    action, rate = suggestion.action[suggestion.override], suggestion.success_rate[suggestion.override]
-
-    def shifted(parts: Mapping[str, Tensor], first_action: Tensor) -> dict[str, Tensor]:
+    def shifted(parts: Mapping[str, Tensor], first_action: Tensor, dim: int) -> dict[str, Tensor]:
         revised = {}
-        for name, values in parts.items():
-            values = values.clone()  # [K, rows, H, …]
-            old = values[:, chosen]
-            first = first_action.expand_as(old[:, :, 0]) if name == "actions" else old[:, :, 0]
-            values[:, chosen] = torch.cat([first[:, :, None], old[:, :, :-1]], 2)
-            revised[name] = values
+        for name, values in parts.items():  # [rows, H, …], or behind the axis of a trace's steps; `dim` is that of H
+            old = values.index_select(dim - 1, best)
+            first = old.select(dim, 0)
+            first = first_action.to(old.dtype).expand_as(first) if name == "actions" else first
+            revised[name] = values.index_copy(dim - 1, best, prepend(where, first, old, dim))
         return revised
 
-    confidence = shifted(trace.confidence, rate.to(next(iter(trace.confidence.values())).dtype))
-    energy = trace.energy.clone()
-    energy[:, chosen] = -confidence["actions"][:, chosen].log().flatten(2).sum(-1)
-    return replace(
-        trace, tokens=shifted(trace.tokens, action), predicted=shifted(trace.predicted, action), confidence=confidence,
-        energy=energy,
-    )  # fmt: skip
+    tokens, trace = shifted(result.tokens, action, 1), result.trace
+    energy = plan_energy(result.log_p_noise, tokens, ["actions"], 1)[best]
+    energy = result.energy.index_copy(0, best, torch.where(where, energy, result.energy[best]))
+    if trace is not None:
+        confidence = shifted(trace.confidence, suggestion.success_rate, 2)
+        trace = replace(
+            trace, tokens=shifted(trace.tokens, action, 2), predicted=shifted(trace.predicted, action, 2),
+            confidence=confidence, energy=-confidence["actions"].log().flatten(2).sum(-1),
+        )  # fmt: skip
+    return replace(result, tokens=tokens, energy=energy, trace=trace)

@@ -5,9 +5,9 @@ pseudo-likelihood, −Σ_k log p(a_k | the others); planning is a Metropolis cha
 model and whose temperature falls to zero.
 
 Details, and where it differs from its paper
-- The network is GenPlan's, asked about actions only: future states are never shown, the goals come from the simulator
-  (`oracle`) as in the GenPlan paper, or not at all (`privileged_goals` False: LEAP⊖GC). Encoder and memory are the
-  same, but that the last step is not read in the training task of the adaptive rows, where it harms (docs/log.md).
+- The network, encoder and memory are GenPlan's, asked about actions only: future states are never shown, the goals come
+  from the simulator (`oracle`) as in the GenPlan paper, or not at all (`privileged_goals` False: LEAP⊖GC). The last
+  step is not read in the training task of the adaptive rows, where it harms (docs/log.md).
 - Behind an episode's last action stands END, a token that is learnt and planned like an action: a plan of fixed length
   can then say that it is over sooner, and its energy counts nothing that was never learnt. No plan begins with it.
 - Training: per window, a share of the tokens drawn uniformly from 0 to 1 is masked (at least one; with
@@ -28,8 +28,9 @@ Details, and where it differs from its paper
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -37,23 +38,13 @@ from torch.nn import functional
 
 from genplan.errors import UserError
 from genplan.flow import EntropyBound, Rng, apply_temperature, entropy
-from genplan.models.codecs import CodecConfig
-from genplan.models.denoiser import NetworkSizes
-from genplan.models.encoders import SceneEncoder
-from genplan.models.encoding import Encoding
-from genplan.models.networks import make_denoiser
-from genplan.planners.base import (
-    LearnedPlanner,
-    MemoryConfig,
-    NetworkConfig,
-    at_least,
-    distance_weights,
-    privileged_goals,
-    probability,
-)
+from genplan.models.encoders import Encoding, SceneEncoder
+from genplan.models.sequence import make_denoiser
+from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
+from genplan.planners.base import LearnedPlanner, distance_weights
 from genplan.planners.memory import PlannerMemory
 from genplan.spec import PlanSpec
-from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
+from genplan.types import Batch, History, Losses, Observations, Plan
 
 Conditionals = Callable[[Tensor, Tensor], Tensor]
 """Plans [n, N] of n rows, and which rows [n] -> log p(· | the other tokens) for each position, [n, N, S + 1]."""
@@ -98,18 +89,10 @@ class Leap(LearnedPlanner):
 
     def __init__(self, spec: PlanSpec, config: LEAPConfig) -> None:
         super().__init__(spec, config)
-        if config.privileged_goals and spec.goals is None:
-            raise UserError("LEAP gets its goals from the simulator, and the task has no goals; use LEAP-noGC")
-        self.privileged = config.privileged_goals
         self.end = self.codec.stream.size
         self.mask = self.end + 1
-        network, memory = config.network, config.memory
-        sizes = NetworkSizes(
-            network.hidden_size, network.num_heads, network.num_layers, config.horizon, memory.num_past,
-            network.dropout, memory.visit_memory,
-        )  # fmt: skip
-        self.encoder = SceneEncoder(spec, network.sizes)
-        self.denoiser = make_denoiser(spec, sizes, self.codec, num_extra=1)
+        self.encoder = SceneEncoder(spec, config.network)
+        self.denoiser = make_denoiser(spec, config.network, config.memory, config.horizon, self.codec, num_extra=1)
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
 
@@ -129,16 +112,15 @@ class Leap(LearnedPlanner):
         if history.action_counts is not None and self.size_free:
             history = history._replace(action_counts=functional.pad(history.action_counts, (0, 1)))
         prepared = self.denoiser.prepare(encoding, current, history, copies)
-        batch, horizon = len(history.valid), self.config.horizon
-        streams: dict[str, Tensor] = {}
-        if self.spec.states is not None:
-            states = torch.full((batch, horizon), self.spec.states.size, device=self.device)
-            if self.spec.state_field is not None:
-                states[:, 0] = current[self.spec.state_field]
-            streams["states"] = states
-        if self.spec.goals is not None:
-            masked = torch.full((batch, self.spec.num_goals), self.spec.goals.size, device=self.device)
-            streams["goals"] = (masked if goals is None else goals)[:, None].expand(-1, horizon, -1)
+        batch, horizon, spec = len(history.valid), self.config.horizon, self.spec
+        streams = {
+            name: torch.full((batch, horizon, *stream.shape), stream.size, device=self.device)
+            for name, stream in spec.streams.items()
+        }
+        if spec.state_field is not None:
+            streams["states"][:, 0] = current[spec.state_field]
+        if goals is not None:
+            streams["goals"] = goals[:, None].expand(-1, horizon, -1)
 
         def logits(tokens: Tensor, ids: Tensor | None = None, query: Tensor | None = None) -> Tensor:
             part, shown = prepared, streams
@@ -148,12 +130,14 @@ class Leap(LearnedPlanner):
                 part, shown = prepared.part(ids, number), {name: x[rows] for name, x in streams.items()}
             t = torch.zeros(len(tokens), device=tokens.device)
             x_t = {**shown, "actions": tokens.reshape(-1, *self.shape)}
-            answer: Tensor = self.denoiser(x_t, t, part, ("actions",), query)["actions"]
+            answer: Tensor = self.denoiser(x_t, t, part, actions_only=True, query_step=query)["actions"]
             return answer if query is not None else answer.flatten(1, -2)
 
         return logits
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
+        if batch.spec != self.spec:  # of several tasks that are trained together, another
+            return self.for_spec(batch.spec).loss(batch, rng)
         rows = rng.fold(torch.arange(len(batch), device=batch.actions.device))
         tokens, valid = (part.flatten(1) for part in self.action_tokens(batch))
         tokens = torch.where(valid, tokens, self.end)
@@ -163,22 +147,20 @@ class Leap(LearnedPlanner):
         single = (~all_masked & (rows.fold(RNG_SINGLE).uniform() < self.config.single_mask_prob))[:, None]
         masked = (u == u.amin(-1, keepdim=True)) | ((u <= share) & ~single)
         encoding = self.encoder(batch.scene, batch.num_scenes)
-        goals = batch.tokens["goals"][:, 0] if self.config.privileged_goals else None
-        history = self.with_failed_actions(batch, rows, batch.actions[:, 0])
+        goals = batch.tokens["goals"][:, 0] if self.privileged else None
+        history = self.with_failed_actions(batch, rows)
         network = self.network(encoding, batch.current, history, batch.windows_per_scene, goals)
         logits = network(torch.where(masked, self.mask, tokens))
-        per_step = tokens.shape[1] // self.shape[0]
-        ahead = torch.arange(self.shape[0], device=tokens.device).repeat_interleave(per_step) * self.codec.chunk + 1
+        step = torch.arange(self.shape[0], device=tokens.device).repeat_interleave(math.prod(self.shape[1:]))
+        discount = distance_weights(self.config.horizon_discount, step * self.codec.chunk + 1)
         # One of them stands for all: the original sums over each being masked in turn.
-        discount = distance_weights(self.config.horizon_discount, ahead)
-        weight = (discount * torch.where(single, len(ahead), 1))[masked]
+        weight = (discount * torch.where(single, len(step), 1))[masked]
         nll = functional.cross_entropy(logits[masked], tokens[masked], reduction="none")
         loss = (nll * weight).sum() / weight.sum()
         counts = masked & valid
         correct = ((logits.argmax(-1) == tokens) & counts).sum() / counts.sum().clamp(min=1)
         nats = entropy(logits, valid & all_masked[:, None])
-        metrics = {"loss/actions": loss, "accuracy/actions": correct, "entropy": nats}
-        total = loss
+        metrics, total = {"loss/actions": loss, "accuracy/actions": correct, "entropy": nats}, loss
         if self.config.entropy_bound > 0:
             total = total + self.bound.penalty(nats)
             metrics["entropy_multiplier"] = self.bound.multiplier.clone()
@@ -188,18 +170,13 @@ class Leap(LearnedPlanner):
         if self.config.entropy_bound > 0:
             self.bound.update(losses.metrics["entropy"])
 
-    @torch.inference_mode()
-    def plan(
-        self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, oracle: Oracle | None = None,
-        keep_trace: bool = False,
-    ) -> tuple[Plan, PlannerMemory]:  # fmt: skip
-        config = self.config
-        goals = privileged_goals(self.spec, oracle, ids).to(self.device) if config.privileged_goals else None
-        observations, ids, rng = observations.to(self.device), ids.to(self.device), Rng(rng.key.to(self.device))
+    def make_plan(
+        self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, goals: Tensor | None,
+        keep_trace: bool,
+    ) -> Plan:  # fmt: skip
+        config, length = self.config, math.prod(self.shape)
         encoding, history = self.conditioning(observations, memory, ids)
-        current = observations.only(self.spec.step_fields)
-        logits = self.network(encoding, current, history, 1, goals)
-        length = torch.Size(self.shape).numel()
+        logits = self.network(encoding, observations.only(self.spec.step_fields), history, 1, goals)
         in_turn = torch.eye(length, dtype=torch.bool, device=self.device)
 
         def conditionals(tokens: Tensor, which: Tensor) -> Tensor:
@@ -215,66 +192,69 @@ class Leap(LearnedPlanner):
         if first is not None:
             tokens[:, 0] = torch.where(first >= 0, first, tokens[:, 0])
         fixed = None if first is None else first >= 0
-        plan = metropolis(tokens, conditionals, rng, config.iterations, config.temperature, fixed)
-        # Behind the end of a plan nothing is to be done: token 0 stands there only to be one.
-        found = plan.actions.masked_fill(plan.actions == self.end, 0).reshape(-1, *self.shape)
-        assert plan.confidence is not None
-        confidence = (
-            plan.confidence.reshape(len(found), self.shape[0], -1).prod(-1).repeat_interleave(self.codec.chunk, 1)
+        tokens, energy, log_p = least_energy(
+            metropolis(tokens, conditionals, rng, config.iterations, config.temperature, fixed)
         )
-        actions = self.codec.decode(found, self.origin(observations))
-        return replace(plan, actions=actions, tokens={"actions": found}, confidence=confidence), memory
+        confidence = log_p.gather(-1, tokens[..., None]).exp().reshape(len(ids), self.shape[0], -1).prod(-1)
+        # Behind the end of a plan nothing is to be done: token 0 stands there only to be one.
+        tokens = tokens.masked_fill(tokens == self.end, 0).reshape(-1, *self.shape)
+        actions = self.codec.decode(tokens, self.origin(observations))
+        confidence = confidence.repeat_interleave(self.codec.chunk, 1)
+        return Plan(actions, {"actions": tokens}, energy=energy, confidence=confidence)
 
     def _forbid_leading_end(self, logits: Tensor) -> Tensor:
         """log p of logits [n, N, S + 1], where no plan is over before it began."""
         logits = logits.clone()
-        first = torch.Size(self.shape[1:]).numel()  # the tokens of the first step
-        logits[:, :first, self.end] = -torch.inf
+        logits[:, : math.prod(self.shape[1:]), self.end] = -torch.inf  # the tokens of the first step
         return logits.log_softmax(-1)
 
 
 def metropolis(
     tokens: Tensor, conditionals: Conditionals, rng: Rng, iterations: int, temperature: float,
     first_fixed: Tensor | None = None,
-    on_step: Callable[[Tensor, Tensor], None] = lambda tokens, energy: None,
-) -> Plan:  # fmt: skip
-    """The Metropolis chain from `tokens` [B, N]; the plan of least pseudo-energy met, its tokens as `actions`.
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
+    """The Metropolis chain from `tokens` [B, N], itself the first: tokens, pseudo-energy [B], conditionals.
 
     first_fixed  bool [B]: where the first token stays as it is
-    on_step      is called after each step with the chain's tokens [B, N] and their energy [B]
     """
     batch, length = tokens.shape
     row = torch.arange(batch, device=tokens.device)
     log_p = conditionals(tokens, row)
     energy = pseudo_energy(log_p, tokens)
-    best, least, best_log_p = tokens, energy, log_p
+    yield tokens, energy, log_p
     for number in range(iterations):
         current_temperature = temperature * (1 - number / iterations)
         step_rng = rng.fold("step", number)
         position = step_rng.fold("position").integers(length)
-        proposed = tokens.clone()
         drawn = step_rng.categorical(apply_temperature(log_p[row, position], current_temperature))
         if first_fixed is not None:
             drawn = torch.where(first_fixed & (position == 0), tokens[:, 0], drawn)
+        proposed, next_log_p = tokens.clone(), log_p.clone()
         proposed[row, position] = drawn
         changed = (proposed != tokens).any(-1).nonzero().squeeze(-1)
-        next_log_p = log_p.clone()
         if len(changed):
             next_log_p[changed] = conditionals(proposed[changed], changed)
         next_energy = pseudo_energy(next_log_p, proposed)
         delta = next_energy - energy
         accept_prob = torch.exp(-delta / current_temperature) if current_temperature > 0 else torch.zeros_like(delta)
         accepted = (delta <= 0) | (step_rng.fold("accept").uniform() < accept_prob)
-        tokens = torch.where(accepted[:, None], proposed, tokens)
-        log_p = torch.where(accepted[:, None, None], next_log_p, log_p)
-        energy = torch.where(accepted, next_energy, energy)
-        on_step(tokens, energy)
-        better = energy < least
-        best = torch.where(better[:, None], tokens, best)
-        best_log_p = torch.where(better[:, None, None], log_p, best_log_p)
-        least = torch.where(better, energy, least)
-    confidence = best_log_p.gather(-1, best[..., None]).squeeze(-1).exp()
-    return Plan(actions=best, energy=least, confidence=confidence)
+        tokens, energy, log_p = _where(accepted, (proposed, next_energy, next_log_p), (tokens, energy, log_p))
+        yield tokens, energy, log_p
+
+
+def least_energy(chain: Iterator[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Row by row, the link of a chain with the least energy, the first of them."""
+    best = next(chain)
+    for link in chain:
+        best = _where(link[1] < best[1], link, best)
+    return best
+
+
+def _where(rows: Tensor, some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    a, b, c = (
+        torch.where(rows.reshape(-1, *(1 for _ in x.shape[1:])), x, y) for x, y in zip(some, others, strict=True)
+    )
+    return a, b, c
 
 
 def pseudo_energy(log_p: Tensor, tokens: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ nothing else are of one type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from genplan.spec import PlanSpec
 from genplan.types import Observations
 
 NONE = -1
+COLOR_CHANNEL = 1  # of a cell
 
 
 class Suggestion(NamedTuple):
@@ -34,21 +35,15 @@ class Suggestion(NamedTuple):
 class OutcomeMemory:
     """For a batch of episodes on a grid."""
 
-    def __init__(self, spec: PlanSpec, size: int, device: torch.device, ignored_channels: Sequence[int] = (1,)) -> None:
-        """`ignored_channels` of a cell do not make another type: colors."""
-        assert spec.states is not None
-        assert spec.grid_field is not None
-        assert spec.actions.n is not None
-        self.grid, self.state, self.directions = spec.grid_field, spec.state_field or "", spec.states.directions
+    def __init__(self, spec: PlanSpec, size: int, device: torch.device) -> None:
+        self.grid, self.state = spec.grid_field or "", spec.state_field or ""
+        self.directions = spec.streams["states"].directions
         self.others = [name for name in spec.fields if name != self.state and spec.fields[name].kind != "words"]
-        sizes = spec.fields[self.grid].sizes
-        self.channels = [channel for channel in range(len(sizes)) if channel not in ignored_channels]
-        self.sizes = [sizes[channel] for channel in self.channels]
-        types = 1
-        for one in self.sizes:
-            types *= one
-        self.attempts = torch.zeros(size, types, spec.actions.n, device=device)  # actions done before a type of cell
-        self.effects = torch.zeros(size, types, spec.actions.n, device=device)  # of these, those that changed anything
+        channels = enumerate(spec.fields[self.grid].sizes)
+        self.sizes = {channel: number for channel, number in channels if channel != COLOR_CHANNEL}
+        shape = (size, math.prod(self.sizes.values()), spec.actions.n or 0)
+        self.attempts = torch.zeros(shape, device=device)  # actions done before a type of cell
+        self.effects = torch.zeros(shape, device=device)  # of these, those that changed anything
         self.facing = torch.full((size,), NONE, device=device)  # type of what stands in the way, while nothing moves
         self.predicted = torch.full((size,), NONE, device=device)  # the state that was planned to come next
 
@@ -71,8 +66,7 @@ class OutcomeMemory:
 
     def update(self, ids: Tensor, actions: Tensor, last: Observations, observations: Observations) -> None:
         """After a step: `last` is what was observed before it."""
-        came = observations[self.state] == self.predicted[ids]
-        came = came | observations.changed(last, self.others)
+        came = (observations[self.state] == self.predicted[ids]) | observations.changed(last, self.others)
         facing = self.facing[ids]
         known = facing >= 0
         self.attempts[ids[known], facing[known], actions[known]] += 1
@@ -85,12 +79,15 @@ class OutcomeMemory:
         grid = observations[self.grid].transpose(1, 2).flatten(1, 2)  # [n, cells, C]
         shown = grid[torch.arange(len(cells), device=cells.device), cells].long()
         cell_type = torch.zeros_like(cells)
-        for channel, size in zip(self.channels, self.sizes, strict=True):
+        for channel, size in self.sizes.items():
             cell_type = cell_type * size + shown[:, channel]
         return cell_type
 
 
-def prepend(where: Tensor, first: Tensor, plan: Tensor) -> Tensor:
-    """Plans [n, H, …], those of `where` [n] with something else first [n, …] and all the rest a step later."""
-    shifted = torch.cat([first[:, None], plan[:, :-1]], 1)
-    return torch.where(where.reshape(-1, *(1 for _ in plan.shape[1:])), shifted, plan)
+def prepend(where: Tensor, first: Tensor, plan: Tensor, dim: int = 1) -> Tensor:
+    """Plans [n, H, …], those of `where` [n] with something else first [n, …] and all the rest a step later.
+
+    dim  the axis of H; that of the plans is before it
+    """
+    shifted = torch.cat([first.unsqueeze(dim), plan.narrow(dim, 0, plan.shape[dim] - 1)], dim)
+    return torch.where(where.reshape(-1, *(1 for _ in plan.shape[dim:])), shifted, plan)

@@ -26,31 +26,26 @@ class NoisyExpert:
         if not 0 <= probability < 1:
             raise ValueError(f"the probability of a random action is {probability}, expected 0 to below 1")
         self.planner, self.actions, self.probability = planner, actions, probability
-        self.privileged: bool = planner.privileged
-
-    def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
-        return self.planner.reset(observations, oracle)
+        self.privileged, self.reset, self.observe = planner.privileged, planner.reset, planner.observe
 
     def plan(
         self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
     ) -> tuple[Plan, Memory]:
         plan, memory = self.planner.plan(observations, memory, rng, ids, oracle)
-        horizon = plan.actions.shape[1:2]
-        slips = rng.fold("slips").uniform(horizon) < self.probability
-        random = uniform_actions(self.actions, rng.fold("random"), tuple(horizon))
+        horizon = plan.actions.shape[1]
+        slips = rng.fold("slips").uniform((horizon,)) < self.probability
         slips = slips.reshape(*slips.shape, *(1 for _ in self.actions.shape))
-        return Plan(torch.where(slips, random, plan.actions)), memory
+        return Plan(
+            torch.where(slips, uniform_actions(self.actions, rng.fold("random"), horizon), plan.actions)
+        ), memory
 
-    def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
-        return self.planner.observe(memory, actions, observations, ids)
 
-
-def uniform_actions(actions: Actions, rng: Rng, horizon: tuple[int, ...]) -> Tensor:
-    """Uniform draws of the action space, [*batch, *horizon, *A]."""
+def uniform_actions(actions: Actions, rng: Rng, horizon: int) -> Tensor:
+    """Uniform draws of the action space, [*batch, horizon, *A]."""
     if actions.n is not None:
-        return rng.integers(actions.n, horizon)
+        return rng.integers(actions.n, (horizon,))
     low, high = (torch.tensor(bound, device=rng.key.device) for bound in (actions.low, actions.high))
-    return low + (high - low) * rng.uniform((*horizon, len(actions.low)))
+    return low + (high - low) * rng.uniform((horizon, *actions.shape))
 
 
 class RandomPolicy:
@@ -61,11 +56,9 @@ class RandomPolicy:
 
     def __init__(self, actions: Actions, weights: Sequence[float] | None = None) -> None:
         """`weights` of discrete actions; uniform by default."""
-        self.actions, self.weights = actions, None
-        if weights is not None:
-            self.weights = torch.tensor(weights, dtype=torch.float64)
-            if self.weights.min() < 0 or not self.weights.sum() > 0:
-                raise ValueError(f"a random policy's weights are {list(weights)}, expected at least 0, and more in all")
+        if weights is not None and (min(weights) < 0 or not sum(weights) > 0):
+            raise ValueError(f"a random policy's weights are {list(weights)}, expected at least 0, and more in all")
+        self.actions, self.weights = actions, None if weights is None else torch.tensor(weights, dtype=torch.float64)
 
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
         return None
@@ -74,7 +67,7 @@ class RandomPolicy:
         self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
     ) -> tuple[Plan, Memory]:
         if self.weights is None:
-            return Plan(uniform_actions(self.actions, rng, (1,))), memory
+            return Plan(uniform_actions(self.actions, rng, 1)), memory
         return Plan(rng.categorical(self.weights.to(rng.key.device).expand(len(ids), 1, -1))), memory
 
     def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:

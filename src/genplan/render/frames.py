@@ -1,32 +1,29 @@
-"""Animated GIFs: the denoising of a plan, and an episode with its plans drawn over it."""
+"""Pictures: the denoising of a plan and an episode with its plans drawn over it, as animated GIFs; all tasks."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from genplan.envs.grid import CHANNEL_SIZES, render_grid
+from genplan.envs import ENVS, make_env
+from genplan.envs.babyai import CHANNEL_SIZES
+from genplan.envs.grid import render_grid
 from genplan.errors import UserError
-from genplan.files import write_atomically
 from genplan.flow import Trace
 from genplan.rollout import EnvBatch, rollout
-from genplan.spec import Observation, PlanSpec
+from genplan.spec import Geometry, Observation, PlanSpec
 from genplan.types import Env, Planner, Task
 
 TILE, CAPTION_HEIGHT, CHARACTER_WIDTH = 28, 30, 6  # pixels
 PATH_COLOR, GOAL_COLOR, MUTED = (64, 190, 255), (255, 200, 40), (110, 110, 110)
+STAR = [(9 * r * np.cos(k * np.pi / 5 - np.pi / 2), 9 * r * np.sin(k * np.pi / 5 - np.pi / 2))
+        for k, r in enumerate((1, 0.4) * 5)]  # fmt: skip
 MASKED = "·"
-
-
-def has_minigrid(spec: PlanSpec) -> bool:
-    """Whether states point at a grid in MiniGrid's symbols, which can be drawn from an observation alone."""
-    geometry, name = spec.geometry, spec.grid_field
-    return geometry is not None and geometry.directions == 4 and spec.fields[name or ""].sizes == CHANNEL_SIZES
 
 
 def draw_grid(image: NDArray[np.uint8], pose: Sequence[int]) -> Image.Image:
@@ -34,11 +31,10 @@ def draw_grid(image: NDArray[np.uint8], pose: Sequence[int]) -> Image.Image:
 
 
 def render_frame(task: Task, env: Env, observation: Observation) -> Image.Image:
-    """The current situation: the grid of the observation, or else what the environment itself renders."""
+    """The current situation: MiniGrid's grid as it is observed, or else what the environment itself renders."""
     spec = task.spec
-    if has_minigrid(spec) and spec.geometry is not None:
-        pose = spec.geometry.pose(int(observation[spec.state_field or ""]))
-        return draw_grid(observation[spec.grid_field or ""], pose)
+    if (geometry := _minigrid_geometry(spec)) is not None:
+        return draw_grid(observation[spec.grid_field or ""], geometry.pose(int(observation[spec.state_field or ""])))
     frame = env.render() if env.render_mode == "rgb_array" else None
     if not isinstance(frame, np.ndarray):
         raise UserError(
@@ -48,37 +44,33 @@ def render_frame(task: Task, env: Env, observation: Observation) -> Image.Image:
     return Image.fromarray(frame.astype(np.uint8))
 
 
+def _minigrid_geometry(spec: PlanSpec) -> Geometry | None:
+    """Of a grid in MiniGrid's symbols that states point at."""
+    geometry = spec.geometry
+    is_minigrid = spec.grid_field is not None and spec.fields[spec.grid_field].sizes == CHANNEL_SIZES
+    return geometry if is_minigrid and geometry is not None and geometry.directions == 4 else None
+
+
 def draw_path(
-    frame: Image.Image,
-    spec: PlanSpec,
-    states: Sequence[int],
-    goals: Sequence[int] = (),
-    confidence: Sequence[float] = (),
+    frame: Image.Image, spec: PlanSpec, states: Sequence[int], goals: Sequence[int], confidence: Sequence[float] = ()
 ) -> Image.Image:
     """A path through the cells of `states`, wider where confidence is higher, and stars on `goals`; grids only."""
-    geometry = spec.geometry
-    if geometry is None or not has_minigrid(spec):
+    if (geometry := _minigrid_geometry(spec)) is None:
         return frame
     frame = frame.copy()
     draw = ImageDraw.Draw(frame)
     centers = [((x + 0.5) * TILE, (y + 0.5) * TILE) for x, y, _ in map(geometry.pose, states)]
-    for step in range(1, len(centers)):
-        if centers[step] != centers[step - 1]:
-            width = 1 + round(4 * (confidence[step] if len(confidence) else 1))
-            draw.line([centers[step - 1], centers[step]], fill=PATH_COLOR, width=width)
+    for step, (before, after) in enumerate(pairwise(centers), 1):
+        if before != after:
+            draw.line([before, after], PATH_COLOR, width=1 + round(4 * (confidence[step] if confidence else 1)))
     for x, y in centers[1:]:
         draw.ellipse([x - 3, y - 3, x + 3, y + 3], fill=PATH_COLOR)
     if spec.goals is not None and spec.goals.points_at == spec.grid_field:
         for goal in goals:
             x, y = geometry.position(goal // spec.goals.directions)
-            _draw_star(draw, (x + 0.5) * TILE, (y + 0.5) * TILE)
+            points = [((x + 0.5) * TILE + a, (y + 0.5) * TILE + b) for a, b in STAR]
+            draw.polygon(points, outline=GOAL_COLOR, fill=None, width=2)
     return frame
-
-
-def _draw_star(draw: ImageDraw.ImageDraw, x: float, y: float, size: float = 9) -> None:
-    corners = [(np.pi * k / 5 - np.pi / 2, size if k % 2 == 0 else size * 0.4) for k in range(10)]
-    points = [(x + radius * np.cos(angle), y + radius * np.sin(angle)) for angle, radius in corners]
-    draw.polygon(points, outline=GOAL_COLOR, fill=None, width=2)
 
 
 def add_caption(frame: Image.Image, labels: Sequence[str], highlighted: Sequence[bool], caption: str) -> Image.Image:
@@ -88,59 +80,43 @@ def add_caption(frame: Image.Image, labels: Sequence[str], highlighted: Sequence
     draw = ImageDraw.Draw(taller)
     draw.text((4, frame.height + 2), caption, fill=(230, 230, 230))
     width = (frame.width - 8) / max(len(labels), 1)
-    length = max(int(width / CHARACTER_WIDTH), 1)
     for index, (label, bright) in enumerate(zip(labels, highlighted, strict=True)):
-        color = (255, 255, 255) if bright else MUTED
-        draw.text((4 + index * width, frame.height + 15), label[:length], fill=color)
+        text = label[: max(int(width / CHARACTER_WIDTH), 1)]
+        draw.text((4 + index * width, frame.height + 15), text, fill=(255, 255, 255) if bright else MUTED)
     return taller
 
 
 def action_labels(spec: PlanSpec, actions: NDArray[np.generic]) -> list[str]:
-    """Actions [H, *A] of the environment: their names, or their numbers if they are continuous."""
+    """Actions [H, *A] of the environment, or their tokens: names, or numbers if actions are continuous."""
     if spec.actions.n is not None:
         return [spec.actions.name(int(action)) for action in actions]
-    return [",".join(f"{number:.1f}" for number in action) for action in actions]
+    return [",".join(f"{round(number, 1):g}" for number in action.flatten().tolist()) for action in actions]
 
 
 def plan_frames(
-    spec: PlanSpec,
-    frame: Image.Image,
-    observation: Observation,
-    trace: Trace,
-    *,
-    caption: str = "",
-    row: int = 0,
-    mask: int | None = None,
+    spec: PlanSpec, frame: Image.Image, observation: Observation, trace: Trace, mask: int | None
 ) -> list[Image.Image]:
     """One picture per network call over `frame` (see `render_frame`): committed actions, expected states and goals.
 
-    row   which of the trace's rows, one per candidate
-    mask  the token of an action that is still masked, the number of action tokens; left out, that of discrete actions
+    mask  the token of an action that is still masked, the number of action tokens; None if the noise is not masks
     """
-    mask = spec.actions.n if mask is None else mask
     calls = len(trace.t) - 1
     pictures = []
     for call in range(calls + 1):
         last = min(call, calls - 1)
-        tokens = trace.tokens["actions"][call, row].cpu().numpy()
-        committed = (tokens != mask).reshape(len(tokens), -1).all(1).tolist()
-        labels = [_token_label(spec, token) if done else MASKED for token, done in zip(tokens, committed, strict=True)]
+        tokens = trace.tokens["actions"][call, 0].cpu().numpy()
+        committed = (tokens.reshape(len(tokens), -1) != (-1 if mask is None else mask)).all(1).tolist()
+        labels = [name if done else MASKED for name, done in zip(action_labels(spec, tokens), committed, strict=True)]
         states, confidence, goals = [], [], []
         if "states" in trace.tokens:
             expected = trace.predicted["states"][last] if call < calls else trace.tokens["states"][call]
-            states = expected[row].tolist()
+            states, confidence = expected[0].tolist(), trace.confidence["states"][last, 0].tolist()
             states[0] = int(observation[spec.state_field]) if spec.state_field is not None else states[0]
-            confidence = trace.confidence["states"][last, row].tolist()
         if "goals" in trace.predicted:
-            goals = trace.predicted["goals"][last, row, 0].flatten().tolist()
-        text = f"t = {float(trace.t[call]):.2f}   energy {float(trace.energy[last, row]):.2f}   {caption}"
+            goals = trace.predicted["goals"][last, 0, 0].flatten().tolist()
+        text = f"t = {float(trace.t[call]):.2f}   energy {float(trace.energy[last, 0]):.2f}"
         pictures.append(add_caption(draw_path(frame, spec, states, goals, confidence), labels, committed, text))
     return pictures
-
-
-def _token_label(spec: PlanSpec, token: NDArray[np.int64]) -> str:
-    """Tokens of discrete actions are the actions themselves; others are shown as codes."""
-    return spec.actions.name(int(token)) if spec.actions.n is not None else ",".join(map(str, token.flatten().tolist()))
 
 
 def episode_frames(
@@ -152,30 +128,26 @@ def episode_frames(
     frame = render_frame(task, env, batch.current[0])
     mission = spec.mission(batch.current[0]) or task.name
     frames: list[Image.Image] = []
-    plan, total, success, done = None, 0.0, False, False
-    for step in rollout(planner, batch, action_steps=action_steps):
-        plan = plan if step.plan is None else step.plan
-        assert plan is not None
-        index = step.plan_step[0]
-        labels = action_labels(spec, plan.actions[0].cpu().numpy())
-        states = [] if plan.states is None else plan.states[0, index:].tolist()
-        goals = [] if plan.goals is None else plan.goals[0, 0].flatten().tolist()
+    labels, states, goals = [], [], []  # of the current plan
+    total, success, done = 0.0, False, False
+    for step in islice(rollout(planner, batch, action_steps=action_steps), limit):
+        if (plan := step.plan) is not None:
+            labels = action_labels(spec, plan.actions[0].cpu().numpy())
+            states = [] if plan.states is None else plan.states[0].tolist()
+            goals = [] if plan.goals is None else plan.goals[0, 0].flatten().tolist()
+        index, text = step.plan_step[0], f"step {len(frames)}   {mission}"
         highlighted = [k == index for k in range(len(labels))]
-        text = f"step {len(frames)}   {mission}"
-        frames.append(add_caption(draw_path(frame, spec, states, goals), labels, highlighted, text))
+        frames.append(add_caption(draw_path(frame, spec, states[index:], goals), labels, highlighted, text))
         frame = render_frame(task, env, batch.current[0])
         total += step.result.rewards[0]
         success, done = success or step.result.success[0], step.result.done[0]
-        if len(frames) == limit:
-            break
     batch.close()
-    num_steps = len(frames)
     if task.success is None:
-        outcome = f"return {total:.1f} in {num_steps} steps"
+        outcome = f"return {total:.1f} in {len(frames)} steps"
     elif success:
-        outcome = f"solved in {num_steps} steps"
+        outcome = f"solved in {len(frames)} steps"
     else:
-        outcome = "not solved" if done else f"its first {num_steps} steps"
+        outcome = "not solved" if done else f"its first {len(frames)} steps"
     frames.append(add_caption(frame, [], [], f"{outcome}: {mission}"))
     return frames, outcome
 
@@ -183,11 +155,25 @@ def episode_frames(
 def gif(frames: Iterable[Image.Image], milliseconds: int = 350) -> bytes:
     """An endless animation, with a pause at its end."""
     buffer = io.BytesIO()
-    pictures = [frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=64) for frame in frames]
-    duration = [milliseconds] * (len(pictures) - 1) + [1600]
-    pictures[0].save(buffer, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+    first, *others = (frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=64) for frame in frames)
+    duration = [milliseconds] * len(others) + [1600]
+    first.save(buffer, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
     return buffer.getvalue()
 
 
-def write_gif(path: Path, frames: Iterable[Image.Image], milliseconds: int = 350) -> None:
-    write_atomically(path, gif(frames, milliseconds))
+def gallery(file_format: str, seed: int = 1234) -> bytes:
+    """A picture of every task, in a format that PIL knows."""
+    columns, side, title, gap = 4, 320, 36, 12
+    width, height = side + gap, side + title + gap
+    sheet = Image.new("RGB", (columns * width + gap, -(-len(ENVS) // columns) * height + gap), "white")
+    draw = ImageDraw.Draw(sheet)
+    for index, entry in enumerate(ENVS.values()):
+        env = make_env(entry.name, render_mode="rgb_array", highlight=False)
+        env.reset(seed=seed)
+        x, y = gap + index % columns * width, gap + index // columns * height
+        draw.text((x, y), f"{entry.name}, {entry.size}×{entry.size}", fill="black", font_size=14)
+        draw.text((x, y + 18), env.mission[:58], fill=(90, 90, 90), font_size=11)
+        sheet.paste(Image.fromarray(env.render()).resize((side, side), Image.Resampling.LANCZOS), (x, y + title))
+    buffer = io.BytesIO()
+    sheet.save(buffer, file_format)
+    return buffer.getvalue()

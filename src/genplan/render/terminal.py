@@ -6,15 +6,14 @@ Everything is lines of segments, a text and its style in rich's notation, which 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genplan.envs.grid import CHANNEL_SIZES
+from genplan.envs.babyai import CHANNEL_SIZES
 from genplan.errors import UserError
 from genplan.flow import Trace
-from genplan.spec import Actions, Observation, PlanSpec
+from genplan.spec import Observation, PlanSpec
 
 Segment = tuple[str, str]  # text and style
 
@@ -34,76 +33,58 @@ def grid_lines(
     geometry, grid_field, state_field = spec.geometry, spec.grid_field, spec.state_field
     if geometry is None or grid_field is None or state_field is None or geometry.directions != 4:
         raise UserError("there is no grid to draw, expected states that point at a grid, with 4 directions")
-    path = {geometry.pose(int(state))[:2]: geometry.pose(int(state))[2] for state in states[::-1]}
-    stars = set() if goals is None else {geometry.position(int(goal)) for goal in goals[0]}
+    path = {(x, y): ARROWS[direction] for x, y, direction in map(geometry.pose, reversed(states))}
+    per_cell = spec.goals.directions if spec.goals is not None and spec.goals.points_at == grid_field else 0
+    stars = {geometry.position(int(goal) // per_cell) for goal in goals[0]} if goals is not None and per_cell else set()
     x_0, y_0, direction = geometry.pose(int(observation[state_field]))
-    is_minigrid = spec.fields[grid_field].sizes == CHANNEL_SIZES
+    show_cell = _minigrid_cell if spec.fields[grid_field].sizes == CHANNEL_SIZES else _other_cell
     lines = []
     for y in range(geometry.height):
         line: list[Segment] = []
         for x in range(geometry.width):
-            symbols = [int(number) for number in observation[grid_field][x, y]]
-            color = COLORS[symbols[1]] if is_minigrid else ""
+            text, style = show_cell(observation[grid_field][x, y].tolist(), path.get((x, y)))
             if (x, y) == (x_0, y_0):
-                line.append((f"{AGENTS[direction]} ", "bold bright_red"))
+                text, style = AGENTS[direction], "bold bright_red"
             elif (x, y) in stars:
-                line.append(("★ ", f"bold {color}".strip()))
-            elif is_minigrid:
-                line.append(_cell(symbols, color, path.get((x, y))))
-            else:  # symbols of the task's own: the first number of the cell
-                planned = path.get((x, y))
-                line.append((f"{symbols[0]:<2}", "dim") if planned is None else (f"{ARROWS[planned]} ", "bold cyan"))
+                text, style = "★", f"{style} bold not dim"
+            line.append((f"{text:<2}", style))
         lines.append(line)
     return lines
 
 
-def _cell(symbols: Sequence[int], color: str, planned: int | None) -> Segment:
-    cell_type, state = symbols[0], symbols[-1]
+def _minigrid_cell(symbols: Sequence[int], arrow: str | None) -> Segment:
+    """What stands in the way of a plan is shown rather than its arrow."""
+    cell_type, color, state = symbols
     if cell_type == WALL:
         return "██", "bright_black"
-    if cell_type == DOOR and 0 < state < len(DOORS):
-        return f"{DOORS[state]} ", color
+    if cell_type == DOOR and (state or arrow is None):
+        return DOORS[state], COLORS[color]
     if cell_type in OBJECTS:
-        return f"{OBJECTS[cell_type]} ", color
-    if planned is not None:
-        return f"{ARROWS[planned]} ", "bold cyan"
-    return (f"{DOORS[0]} ", color) if cell_type == DOOR else ("· ", "dim")
+        return OBJECTS[cell_type], COLORS[color]
+    return ("·", "dim") if arrow is None else (arrow, "bold cyan")
 
 
-@dataclass(frozen=True)
-class DenoisingTable:
-    """One row per network call, one column per step of the plan, after a column of times."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[Segment]]
+def _other_cell(symbols: Sequence[int], arrow: str | None) -> Segment:
+    """Symbols of the task's own: the first number of the cell."""
+    return (str(symbols[0]), "dim") if arrow is None else (arrow, "bold cyan")
 
 
-def denoising_table(
-    spec: PlanSpec, trace: Trace, *, row: int = 0, stream: str = "actions", mask: int | None = None
-) -> DenoisingTable:
-    """The tokens of one stream; those that changed since the call before stand out.
+def denoising_rows(spec: PlanSpec, trace: Trace, mask: int | None) -> list[list[Segment]]:
+    """One row per network call: its time, and the action tokens; those that changed since the call before stand out.
 
-    row   which of the trace's rows, one per candidate
     mask  the token that stands for masked, if the noise is masks
     """
-    tokens = trace.tokens[stream][:, row].cpu().numpy()
-    if tokens.ndim > 2:  # of several tokens per step, the first
-        tokens = tokens.reshape(*tokens.shape[:2], -1)[..., 0]
-    names = _short_names(spec.actions) if stream == "actions" else ()
-    rows: list[list[Segment]] = []
+    tokens = trace.tokens["actions"][:, 0].cpu().numpy()
+    tokens = tokens.reshape(*tokens.shape[:2], -1)[..., 0]  # of several tokens per step, the first
+    names = [spec.actions.name(action) for action in range(spec.actions.n or 0)]
+    if len({name[0] for name in names}) == len(names):
+        names = [name[0] for name in names]  # initials are enough
+    rows = []
     for call, line in enumerate(tokens):
-        cells = [(f"{float(trace.t[call]):.2f}", "dim")]
+        row = [(f"{float(trace.t[call]):.2f}", "dim")]
         for step, token in enumerate(line):
             text = "·" if token == mask else names[token] if token < len(names) else str(token)
             changed = call > 0 and tokens[call - 1, step] != token
-            cells.append((text, "bold green" if changed else "red" if token == mask else ""))
-        rows.append(cells)
-    return DenoisingTable(stream, ["t", *(f"k{step + 1}" for step in range(tokens.shape[1]))], rows)
-
-
-def _short_names(actions: Actions) -> tuple[str, ...]:
-    """Initials of the actions, if no two are alike."""
-    names = tuple(actions.name(action) for action in range(actions.n or 0))
-    initials = tuple(name[0] for name in names)
-    return initials if len(set(initials)) == len(names) else names
+            row.append((text, "bold green" if changed else "red" if token == mask else ""))
+        rows.append(row)
+    return rows

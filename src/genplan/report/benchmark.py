@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,48 +13,41 @@ from genplan.bench.suites import EFFICIENCY_ROWS, FEWER_DEMONSTRATIONS, TRAIN_SE
 from genplan.bench.table import PRETRAINED, ResultTable
 from genplan.errors import UserError
 from genplan.files import write_atomically
-from genplan.metrics import Summary
 from genplan.render.frames import episode_frames, gif
-from genplan.report.chart import interval_chart
-from genplan.report.html import images, muted, page, table
+from genplan.report import tables
+from genplan.report.html import gifs, line_chart, muted, page, table
 from genplan.report.protocol import protocol
-from genplan.report.tables import (
-    LABELS,
-    difference_table,
-    format_value,
-    mean_table,
-    method_label,
-    result_entry,
-    result_table,
-    stale_mark,
-)
+from genplan.report.tables import LABELS, format_value, mean_value, method_label, stale_mark
 from genplan.tasks.paper import ROWS
 
 SECTIONS = {
     "Trained and tested on the same task": ("TP", "IC"),
     "Adaptive: trained on one task, tested on others": ("AP",),
 }
+STALE_NOTE = (
+    '<p class="soft">†: measured with other settings than this version of genplan has; shown, but neither '
+    "included in means nor compared.</p>"
+)
+TIMES_NOTE = (
+    '<p class="soft">Wall-clock times on one thread while another cell ran. Plans are made in one batch for all '
+    "episodes that are not finished, so a single plan takes longer than its share shown here.</p>"
+)
 
 
 def benchmark_page(path: Path, out: Path) -> Path:
     """Write the page of a file of results."""
-    store = ResultStore(path) if path.exists() else None
-    if store is None or not store.results:
+    store = ResultStore(path)
+    if not store.results:
         raise UserError(f"{path} has no results; fill it with: genplan bench run main")
     results = ResultTable(store)
     parts = ["<h1>Planners from demonstrations, under one protocol</h1>", _scope(results), protocol()]
     for title, splits in SECTIONS.items():
         rows = [row for row in ROWS.values() if row.split in splits]
-        parts += [f"<h2>{title}</h2>", result_table(results, rows), mean_table(results, rows)]
-        parts.append(difference_table(results, rows))
-    parts += ["<h2>All rows</h2>", mean_table(results, list(ROWS.values()))]
-    if results.stale:
-        parts.append(
-            '<p class="soft">†: measured with other settings than this version of genplan has; shown, but neither '
-            "included in means nor compared.</p>"
-        )
-    for part in (_times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log):
-        parts.append(part(results))
+        parts += [f"<h2>{title}</h2>", tables.result_table(results, rows), tables.mean_table(results, rows)]
+        parts.append(tables.difference_table(results, rows))
+    parts += ["<h2>All rows</h2>", tables.mean_table(results, list(ROWS.values())), STALE_NOTE if results.stale else ""]
+    sections = (_times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log)
+    parts += [section(results) for section in sections]
     write_atomically(out, page("genplan: results", "".join(parts)).encode())
     return out
 
@@ -68,22 +60,18 @@ def _scope(results: ResultTable) -> str:
 
 
 def _times(results: ResultTable) -> str:
-    lines = []
-    for row in EFFICIENCY_ROWS:
-        for method in results.methods([ROWS[row]]):
-            if (one := results.find(method, row)) and one.training:
-                entries = (
-                    f"{one.training['cpu_minutes']:.1f}", str(one.training["steps"]), f"{one.seconds:.0f}",
-                    f"{1000 * one.planner_seconds / max(one.num_plans, 1):.1f}",
-                    f"{fmean(one.episodes['steps']):.0f}",
-                )  # fmt: skip
-                lines.append((f"{row}, {method_label(results, method)}{stale_mark(results, one)}", *entries))
+    lines = [
+        (
+            f"{row}, {method_label(results, method)}{stale_mark(results, one)}",
+            f"{one.training['cpu_minutes']:.1f}", str(one.training["steps"]), f"{one.seconds:.0f}",
+            f"{1000 * one.planner_seconds / max(one.num_plans, 1):.1f}", f"{fmean(one.episodes['steps']):.0f}",
+        )
+        for row in EFFICIENCY_ROWS
+        for method in results.methods([ROWS[row]])
+        if (one := results.find(method, row)) and one.training
+    ]  # fmt: skip
     head = ("", "training (CPU-min)", "training steps", "eval time (s)", "ms per plan", "steps per episode")
-    note = (
-        '<p class="soft">Wall-clock times on one thread while another cell ran. Plans are made in one batch for all '
-        "episodes that are not finished, so a single plan takes longer than its share shown here.</p>"
-    )
-    return f"<h2>Times</h2>{table(head, lines)}{note}" if lines else ""
+    return f"<h2>Times</h2>{table(head, lines)}{TIMES_NOTE}" if lines else ""
 
 
 def _train_seeds(results: ResultTable) -> str:
@@ -92,28 +80,17 @@ def _train_seeds(results: ResultTable) -> str:
     adaptive = [row.name for row in ROWS.values() if row.split == "AP"]
     for label, rows in (("MazeS4G1", ["MazeS4G1"]), ("adaptive rows", adaptive)):
         for method in ("GenPlan-M", "BC"):
-            by_metric = {metric: _means(results, method, rows, metric) for metric in LABELS}
-            number = len(by_metric["success"])
-            if number > 1:
-                spread = [_spread(metric, values) for metric, values in by_metric.items()]
-                lines.append((f"{method}, {label}", str(number), *spread))
+            found = [[results.find_current(method, row, seed=seed) for row in rows] for seed in TRAIN_SEEDS]
+            complete = [one for one in found if None not in one]
+            if len(complete) > 1:
+                entries = []
+                for metric in LABELS:
+                    values = [value for one in complete if (value := mean_value(results, one, metric)) is not None]
+                    text = ", ".join(format_value(metric, value) for value in values) or "–"
+                    deviation = f"standard deviation {format_value(metric, stdev(values))}" if len(values) > 1 else ""
+                    entries.append(text + muted(deviation))
+                lines.append((f"{method}, {label}", str(len(complete)), *entries))
     return f"<h2>Training seeds</h2>{table(('', 'seeds', *LABELS.values()), lines)}" if lines else ""
-
-
-def _means(results: ResultTable, method: str, rows: Sequence[str], metric: str) -> list[float]:
-    """The mean over rows for every training seed of which all rows were measured."""
-    means = []
-    for seed in TRAIN_SEEDS:
-        values = [results.value(results.find_current(method, row, seed=seed), metric) for row in rows]
-        known = [value for value in values if value is not None]
-        if len(known) == len(rows):
-            means.append(fmean(known))
-    return means
-
-
-def _spread(metric: str, values: Sequence[float]) -> str:
-    deviation = muted(f"standard deviation {format_value(metric, stdev(values))}") if len(values) > 1 else ""
-    return (", ".join(format_value(metric, value) for value in values) or "–") + deviation
 
 
 def _presets(results: ResultTable) -> str:
@@ -123,54 +100,51 @@ def _presets(results: ResultTable) -> str:
         for row in ROWS.values():
             found = [results.find(method, row.name, preset=preset) for preset in ("paper", "default")]
             if found[0] is not None:
-                entries = [result_entry(results, one) for one in found]
+                entries = [tables.result_entry(results, one) for one in found]
                 lines.append((f"{method}, {escape(row.name)}", *entries, f"<i>{row.paper[method]:g}</i>"))
     head = ("", "preset <code>paper</code>", "preset <code>default</code>", "the paper's number")
     return f"<h2>The paper's own settings</h2>{table(head, lines)}" if lines else ""
 
 
 def _data_efficiency(results: ResultTable) -> str:
-    charts = []
+    charts, numbers = [], (*FEWER_DEMONSTRATIONS, DEMONSTRATIONS)
     for row in EFFICIENCY_ROWS:
-        series: dict[str, list[tuple[int, Summary]]] = {}
+        series = {}
         for method in ("GenPlan-M", "BC"):
-            series[method] = []
-            for number in (*FEWER_DEMONSTRATIONS, DEMONSTRATIONS):
-                one = results.find_current(method, row, demonstrations=number)
-                if one is not None and (summary := results.summary(one, "success")) is not None:
-                    series[method].append((number, summary))
+            found = {number: results.find_current(method, row, demonstrations=number) for number in numbers}
+            summaries = {number: results.summary(one, "success") for number, one in found.items() if one is not None}
+            series[method] = [(number, 100 * one.value, 100 * one.low, 100 * one.high)
+                              for number, one in summaries.items() if one is not None]  # fmt: skip
         if any(len(points) > 1 for points in series.values()):
-            charts.append(interval_chart(f"{row}: success (%) against demonstrations", series))
+            title = f"{row}: success (%) against demonstrations"
+            charts.append(line_chart(title, series, (0, 50, 100), numbers, log=True))
     return f'<h2>Fewer demonstrations</h2><div class="grid">{"".join(charts)}</div>' if charts else ""
 
 
 def _animations(results: ResultTable, number: int = 3, limit: int = 120) -> str:
     """Test episodes of pretrained planners: the first of some rows, and the first failure."""
     pretrained = [one for key, one in results.by_key.items() if key[0] == PRETRAINED and not results.is_stale(one)]
-    chosen = [(one, one.first_seed) for one in pretrained[:number]]
     failures = [(one, one.seeds[list(one.episodes["success"]).index(0)]) for one in pretrained
                 if 0 in one.episodes["success"]]  # fmt: skip
     animations = []
-    for one, seed in chosen + failures[:1]:
+    for one, seed in [(one, one.first_seed) for one in pretrained[:number]] + failures[:1]:
         planner = names.load_planner(one.cell.method, one.cell.task)
         frames, outcome = episode_frames(planner, one.cell.task, seed, limit=limit)
         animations.append((f"{one.cell.row}, seed {seed}: {outcome}", gif(frames)))
-    return f"<h2>Episodes of pretrained planners</h2>{images(animations)}" if animations else ""
+    return f"<h2>Episodes of pretrained planners</h2>{gifs(animations)}" if animations else ""
 
 
 def _todo(results: ResultTable) -> str:
     parts = []
     for name, cells in suites().items():
-        missing = [cell for cell in cells if name != "tiny" and not results.has(cell)]
+        missing: dict[str, list[str]] = {}  # by method
+        for cell in cells:
+            if name != "tiny" and not results.has(cell):
+                missing.setdefault(cell.method, []).append(escape(cell.name.removeprefix(f"{cell.method} · ")))
         if missing:
-            by_method: dict[str, list[str]] = {}
-            for cell in missing:
-                by_method.setdefault(cell.method, []).append(cell.name.removeprefix(f"{cell.method} · "))
-            listed = "".join(
-                f"<li>{method_label(results, method)}: {escape(', '.join(rows))}</li>"
-                for method, rows in by_method.items()
-            )
-            parts.append(f"<p><b>{name}</b>, {len(missing)} of {len(cells)} cells</p><ul>{listed}</ul>")
+            number = sum(map(len, missing.values()))
+            listed = (f"<li>{method_label(results, one)}: {', '.join(rows)}</li>" for one, rows in missing.items())
+            parts.append(f"<p><b>{name}</b>, {number} of {len(cells)} cells</p><ul>{''.join(listed)}</ul>")
     return f"<h2>Not measured yet</h2>{''.join(parts) or '<p>Nothing: all suites are complete.</p>'}"
 
 
@@ -184,5 +158,5 @@ def _log(results: ResultTable) -> str:
         )
         for one in results.results
     ]  # fmt: skip
-    return f"<h2>All results in the order of their measurement</h2><details><summary>{len(lines)} results</summary>" \
-           f"{table(head, lines)}</details>"  # fmt: skip
+    listed = f"<details><summary>{len(lines)} results</summary>{table(head, lines)}</details>"
+    return f"<h2>All results in the order of their measurement</h2>{listed}"

@@ -1,10 +1,14 @@
-"""Parts of self-contained HTML pages: tables, line charts and images, in one file, light and dark, also for print."""
+"""Parts of self-contained HTML pages: tables, line charts and GIFs, in one file, light and dark, also for print."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from html import escape
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # distinguishable to color-blind readers too
+Point = tuple[float, float] | tuple[float, float, float, float]  # x, y; and the interval of y
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c22; --paper: #fdfdfb; --line: #d6d6d0; --soft: #6a6a72; --mark: #0b6fb8; }
@@ -13,22 +17,16 @@ STYLE = """
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); }
 body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; }
-h1 { font-size: 1.6rem; }
-h2 { font-size: 1.15rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; }
 td, th { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td, th[scope=row] { vertical-align: top; }
-td:first-child, th:first-child { text-align: left; }
+td, th[scope=row] { vertical-align: top; } td:first-child, th:first-child { text-align: left; }
 th[scope=row] { position: sticky; left: 0; background: var(--paper); font-weight: 500; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.2rem; }
-figure { margin: 0; }
-figcaption, .soft { color: var(--soft); font-size: .9rem; }
-img { max-width: 100%; border-radius: 4px; }
-svg { width: 100%; height: auto; }
+figure { margin: 0; } figcaption, .soft { color: var(--soft); font-size: .9rem; }
+img { max-width: 100%; border-radius: 4px; } svg { width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-svg path { fill: none; stroke: var(--mark); stroke-width: 2; }
-svg line { stroke: var(--line); }
+svg path { fill: none; stroke: var(--mark); stroke-width: 2; } svg line { stroke: var(--line); }
 pre { white-space: pre-wrap; font-size: .85rem; }
 @media print { body { max-width: none; } }
 """
@@ -54,34 +52,51 @@ def muted(text: str) -> str:
     return f'<br><span class="soft">{text}</span>'
 
 
-def line_chart(title: str, points: Sequence[tuple[float, float]]) -> str:
-    """A small chart of one curve as SVG."""
-    width, height, left, below = 320, 180, 44, 22
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    x_min, x_max = min(xs), max(max(xs), min(xs) + 1e-9)
-    y_min, y_max = min(0.0, min(ys)), max(max(ys), min(ys) + 1e-9)
-    base = height - below
-    positions = [
-        (left + (x - x_min) / (x_max - x_min) * (width - left - 6), 8 + (y_max - y) / (y_max - y_min) * (base - 8))
-        for x, y in points
-    ]
-    line = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in positions)
-    return (
-        f'<figure><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
-        f'<line x1="{left}" y1="{base}" x2="{width}" y2="{base}"/><line x1="{left}" y1="8" x2="{left}" y2="{base}"/>'
-        f'<text x="{left - 4}" y="16" text-anchor="end">{y_max:.3g}</text>'
-        f'<text x="{left - 4}" y="{base}" text-anchor="end">{y_min:.3g}</text>'
-        f'<text x="{left}" y="{height - 6}">{x_min:g}</text>'
-        f'<text x="{width}" y="{height - 6}" text-anchor="end">{x_max:g} steps</text>'
-        f'<path d="{line}"/></svg><figcaption>{escape(title)}</figcaption></figure>'
-    )
+def line_chart(
+    title: str,
+    series: Mapping[str, Sequence[Point]],
+    y_ticks: Sequence[float],
+    x_ticks: Sequence[float],
+    log: bool = False,
+) -> str:
+    """Curves as SVG, as far as the ticks reach; points with an interval are marked."""
+    width, height, left, right, below = 320, 190, 44, 66 if len(series) > 1 else 8, 26
+    scale = math.log if log else float
+
+    def position(x: float, y: float) -> tuple[float, float]:
+        across, up = scale(x) - scale(x_ticks[0]), (y_ticks[-1] - y) / max(y_ticks[-1] - y_ticks[0], 1e-9)
+        across /= max(scale(x_ticks[-1]) - scale(x_ticks[0]), 1e-9)
+        return left + 8 + across * (width - left - right - 16), 8 + up * (height - below - 8)
+
+    parts = []
+    for x in x_ticks:
+        across, base = position(x, y_ticks[0])
+        parts.append(f'<text x="{across:.1f}" y="{base + 14:.1f}" text-anchor="middle">{x:g}</text>')
+    for y in y_ticks:
+        _, up = position(x_ticks[0], y)
+        parts.append(f'<text x="{left - 4}" y="{up + 4:.1f}" text-anchor="end">{y:.3g}</text>')
+        parts.append(f'<line x1="{left}" y1="{up:.1f}" x2="{width - right}" y2="{up:.1f}"/>')
+    for number, (name, points) in enumerate((name, points) for name, points in series.items() if points):
+        color, line = COLORS[number % len(COLORS)], []
+        for x, y, *interval in points:
+            across, up = position(x, y)
+            line.append(f"{across:.1f},{up:.1f}")
+            if interval:
+                beside = across + 4 * number - 2  # so that intervals of all curves are visible
+                low, high = (position(x, one)[1] for one in interval)
+                parts.append(f'<path d="M{beside:.1f},{low:.1f} V{high:.1f}" style="stroke:{color};stroke-width:1"/>')
+                parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" fill="{color}"/>')
+        parts.append(f'<path d="M{" L".join(line)}" style="stroke:{color}"/>')
+        parts.append(f'<text x="{width - right + 4}" y="{20 + 14 * number}" style="fill:{color}">{escape(name)}</text>')
+    svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    return f"<figure>{svg}<figcaption>{escape(title)}</figcaption></figure>"
 
 
-def images(items: Sequence[tuple[str, bytes]]) -> str:
-    """GIFs or PNGs with their captions, side by side."""
+def gifs(items: Sequence[tuple[str, bytes]]) -> str:
+    """Animations with their captions, side by side."""
     figures = (
-        f'<figure><img alt="{escape(caption)}" src="data:image/{"gif" if data[:3] == b"GIF" else "png"};base64,'
-        f'{base64.b64encode(data).decode()}"><figcaption>{escape(caption)}</figcaption></figure>'
+        f'<figure><img alt="{escape(caption)}" src="data:image/gif;base64,{base64.b64encode(data).decode()}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
         for caption, data in items
     )
     return f'<div class="grid">{"".join(figures)}</div>'

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from genplan import checkpoint, migrations
 from genplan.bench.cell import UNTRAINED
 from genplan.bench.store import ResultStore
-from genplan.bench.suites import RANDOM_CONTROLS, suites
-from genplan.bench.table import REFERENCE, ResultTable
+from genplan.bench.suites import suites
+from genplan.bench.table import PRETRAINED, REFERENCE, ResultTable
 from genplan.errors import UserError
 from genplan.files import write_atomically
-from genplan.report.tables import LABELS, format_value, method_label
+from genplan.render.numbers import format_interval, format_number
+from genplan.report.tables import LABELS, best_random, format_value, mean_value, method_label
 from genplan.tasks.paper import ROWS, Row
 
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -58,16 +59,14 @@ def fill_blocks(text: str, tables: Mapping[str, str]) -> str:
 def fill_docs(path: Path, store: ResultStore) -> int:
     """Render the tables again in a file, which must have marked blocks; how many it has."""
     text = path.read_text()
-    number = len(BLOCK.findall(text))
-    if not number:
+    if not (number := len(BLOCK.findall(text))):
         raise UserError(f"{path} has no blocks for tables, expected <!-- table: NAME --> … <!-- end -->")
     write_atomically(path, fill_blocks(text, render_results(store)).encode())
     return number
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |\n" for row in (head, *rows)]
-    return "".join([lines[0], f"|{'---|' * len(head)}\n", *lines[1:]])
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, *rows)).replace("\n", f"\n|{'---|' * len(head)}\n", 1)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
@@ -78,28 +77,25 @@ def _read_card(path: Path) -> dict[str, Any]:
     return migrations.migrate_card(json.loads(path.read_text()))
 
 
-def _metric(record: Mapping[str, Any], metric: str) -> float | None:
+def _recorded(record: Mapping[str, Any], metric: str) -> float | None:
     """A metric in the record of an evaluation."""
-    summary = record["metrics"].get(metric)
-    return None if summary is None else float(summary["value"])
+    summary: Mapping[str, float] = record["metrics"].get(metric) or {}
+    return summary.get("value")
 
 
-def _success(value: float, low: float, high: float) -> str:
-    return f"{100 * value:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+def _scores(value: Callable[[str], float | None], low: float, high: float) -> list[str]:
+    """Success with its interval, and SPL against both references."""
+    success, *path = (format_value(metric, value(metric)) for metric in LABELS)
+    return [f"{success} ({format_interval(low, high, '.1%')})", *path]
 
 
-def _recorded_success(record: Mapping[str, Any]) -> str:
-    return _success(*(record["metrics"]["success"][name] for name in ("value", "low", "high")))
+def _recorded_scores(record: Mapping[str, Any]) -> list[str]:
+    success = record["metrics"]["success"]
+    return _scores(partial(_recorded, record), success["low"], success["high"])
 
 
 def _paper(row: Row) -> str:
     return f"{max(row.paper['GenPlan-M'], row.paper['GenPlan-U']):g}"
-
-
-def _best_random(results: ResultTable, row: Row) -> str:
-    """The best random policy, as measured; empty where none was."""
-    values = [results.value(results.find_current(name, row.name), "success") for name in RANDOM_CONTROLS]
-    return format_value("success", max((one for one in values if one is not None), default=None), "")
 
 
 def _pretrained(results: ResultTable, cards: Mapping[str, Any], controls: Sequence[Mapping[str, Any]]) -> str:
@@ -109,105 +105,71 @@ def _pretrained(results: ResultTable, cards: Mapping[str, Any], controls: Sequen
     for row in ROWS.values():
         if row.split != "AP" and row.name in cards:
             card = cards[row.name]
-            record, expert = card["results"], card["results"]["baselines"]["expert"]
+            record, shares = card["results"], (best_random(results, row), untrained.get(card["weights"]))
             rows.append((
-                row.name,
-                _recorded_success(record),
-                *(format_value(metric, _metric(record, metric)) for metric in ("spl", "spl_shortest")),
-                f"{100 * (_metric(record, 'stalling') or 0.0):.1f} %",
-                f"{_metric(record, 'steps'):.1f}",
-                f"{card['cpu_seconds'] / 60:.0f}",
-                _paper(row),
-                _best_random(results, row),
-                format_value("success", untrained.get(card["weights"]), ""),
-                f"{_metric(expert, 'steps'):.1f}",
+                row.name, *_recorded_scores(record), f"{format_number(_recorded(record, 'stalling'), '.1%')} %",
+                format_number(_recorded(record, "steps"), ".1f"), f"{card['cpu_seconds'] / 60:.0f}", _paper(row),
+                *(format_value("success", value, "") for value in shares),
+                format_number(_recorded(record["baselines"]["expert"], "steps"), ".1f"),
             ))  # fmt: skip
-    head = (*_head("row"), "stalling", "steps", "CPU-min", "paper", "random", "untrained", "expert steps")
-    return _table(head, rows)
-
-
-def _head(first: str) -> tuple[str, ...]:
-    return (first, *LABELS.values())
+    extra = ("stalling", "steps", "CPU-min", "paper", "random", "untrained", "expert steps")
+    return _table(("row", *LABELS.values(), *extra), rows)
 
 
 def _adaptive(results: ResultTable) -> str:
     """The pretrained planner of the task that the adaptive rows are trained on."""
     rows = []
-    for row in (row for row in ROWS.values() if row.split == "AP"):
-        one = results.find_current("pretrained", row.name)
-        summary = None if one is None else results.summary(one, "success")
-        if one is not None and summary is not None:
-            control = results.find_current(f"{UNTRAINED}{REFERENCE}", row.name)
-            rows.append((
-                row.name,
-                _success(summary.value, summary.low, summary.high),
-                *(format_value(metric, results.value(one, metric)) for metric in ("spl", "spl_shortest")),
-                _paper(row),
-                _best_random(results, row),
-                format_value("success", results.value(control, "success"), ""),
-            ))  # fmt: skip
-    return _table((*_head("row"), "paper", "random", "untrained"), rows)
+    for row in ROWS.values():
+        one = results.find_current(PRETRAINED, row.name)
+        if row.split == "AP" and one is not None and (success := results.summary(one, "success")) is not None:
+            untrained = results.value(results.find_current(f"{UNTRAINED}{REFERENCE}", row.name), "success")
+            scores = _scores(partial(results.value, one), success.low, success.high)
+            controls = [format_value("success", value, "") for value in (best_random(results, row), untrained)]
+            rows.append((row.name, *scores, _paper(row), *controls))
+    return _table(("row", *LABELS.values(), "paper", "random", "untrained"), rows)
 
 
 def _methods(results: ResultTable, splits: Sequence[str]) -> str:
     """All methods of the benchmark: success, SPL, SPL against the shortest path; with their means."""
     rows = [row for row in ROWS.values() if row.split in splits and results.find_current(REFERENCE, row.name)]
     methods = [one for one in results.methods(rows) if any(results.find_current(one, row.name) for row in rows)]
-    lines = [[row.name, *(_entry(results, method, [row.name]) for method in methods)] for row in rows]
-    lines.append(["mean", *(_entry(results, method, [row.name for row in rows]) for method in methods)])
+    groups = {row.name: [row.name] for row in rows} | {"mean": [row.name for row in rows]}
+    lines = [(name, *(_means(results, method, group) for method in methods)) for name, group in groups.items()]
     return _table(["row", *(method_label(results, method) for method in methods)], lines)
 
 
-def _entry(results: ResultTable, method: str, rows: Sequence[str], **options: Any) -> str:
+def _means(results: ResultTable, method: str, rows: Sequence[str], **options: Any) -> str:
     """Means over rows of the compared metrics; empty unless all rows were measured with current settings."""
     found = [results.find_current(method, row, **options) for row in rows]
-    if not found or any(one is None for one in found):
+    if not found or None in found:
         return ""
-    parts = []
-    for metric in LABELS:
-        values = [value for one in found if (value := results.value(one, metric)) is not None]
-        parts.append(format_value(metric, fmean(values) if len(values) == len(found) else None))
-    return " ".join(parts)
+    return " ".join(format_value(metric, mean_value(results, found, metric)) for metric in LABELS)
 
 
 def _demonstrations(results: ResultTable) -> str:
-    cells = [
-        cell for cell in suites()["demonstrations"]
-        if results.find_current(cell.method, cell.row, demonstrations=cell.demonstrations)
-    ]  # fmt: skip
+    cells = [cell for cell in suites()["demonstrations"]
+             if results.find_current(cell.method, cell.row, demonstrations=cell.demonstrations)]  # fmt: skip
     numbers = sorted({cell.demonstrations for cell in cells})
-    rows = [
-        (f"{row}, {method}", *(_entry(results, method, [row], demonstrations=number) for number in numbers))
-        for row, method in dict.fromkeys((cell.row, cell.method) for cell in cells)
-    ]
+    rows = [(f"{row}, {method}", *(_means(results, method, [row], demonstrations=number) for number in numbers))
+            for row, method in dict.fromkeys((cell.row, cell.method) for cell in cells)]  # fmt: skip
     return _table(("", *map(str, numbers)), rows)
 
 
 def _all_tasks(card: Mapping[str, Any], cards: Mapping[str, Any]) -> str:
     """One planner for all rows, and the planners of single rows."""
-    rows = [
-        (
-            task,
-            _recorded_success(record),
-            *(format_value(metric, _metric(record, metric)) for metric in ("spl", "spl_shortest")),
-            ", ".join(format_value(metric, _metric(cards[task]["results"], metric)) for metric in ("success", "spl")),
-        )
-        for task, record in card["results"]["tasks"].items()
-    ]
-    return _table((*_head("row"), "the row's own planner: success (%), SPL"), rows)
+    rows = []
+    for task, record in card["results"]["tasks"].items():
+        own = [format_value(metric, _recorded(cards[task]["results"], metric)) for metric in ("success", "spl")]
+        rows.append((task, *_recorded_scores(record), ", ".join(own)))
+    return _table(("row", *LABELS.values(), "the row's own planner: success (%), SPL"), rows)
 
 
 def _study(lines: Sequence[Mapping[str, Any]], name: str) -> str:
     """Short trainings that differ in one thing; `stall` is what older lines call stalling."""
-    rows = [
-        (
-            line["row"],
-            VARIANTS.get(line["variant"], line["variant"]),
-            _success(line["success"], *line["success_interval"]),
-            *(format_value(metric, line.get(metric)) for metric in ("spl", "spl_shortest")),
-            f"{100 * line.get('stalling', line.get('stall', 0.0)):.1f} %",
-        )
-        for line in lines
-        if line["study"] == name
-    ]
+    rows = []
+    for line in lines:
+        if line["study"] == name:
+            stalling = f"{100 * line.get('stalling', line.get('stall', 0.0)):.1f} %"
+            variant = VARIANTS.get(line["variant"], line["variant"])
+            rows.append((line["row"], variant, *_scores(line.get, *line["success_interval"]), stalling))
     return _table(("row", "variant", *LABELS.values(), "stalling"), rows)

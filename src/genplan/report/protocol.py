@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Mapping
+from statistics import mode
 
 from genplan import config
 from genplan.bench.cell import DEMONSTRATIONS, EXPLORATION, Cell
@@ -15,25 +14,26 @@ from genplan.types import TEST_SEEDS
 
 def protocol() -> str:
     """What all methods have in common, what differs, and how to read the tables."""
-    cells = [Cell(method, row.name) for row in ROWS.values() for method in METHODS]
-    planners = {cell: cell.training().planner for cell in cells}
+    planners = {cell: cell.training().planner for cell in (Cell(method, row) for row in ROWS for method in METHODS)}
 
     def setting(name: str) -> str:
-        return _common((cell, config.get(planner, name)) for cell, planner in planners.items())
+        found = ((cell, config.get(planner, name)) for cell, planner in planners.items())
+        return _most({f"{cell.method} on {cell.train_task.name}": one for cell, one in found if one is not None})
 
-    adaptive = next(cell for cell in cells if ROWS[cell.row].split == "AP")
+    budgets = _most({cell.train_task.name: cell.train_task.budget_minutes for cell in planners}, " CPU-minutes")
+    adaptive = next(cell for cell in planners if cell.paper_row.split == "AP")
     transforms = ", ".join(transform["name"] for transform in adaptive.training().transforms)
     outcomes = sorted({cell.method for cell, planner in planners.items() if config.get(planner, "outcome_memory")})
     memory = "all" if all(config.get(planner, "visit_memory") for planner in planners.values()) else "most"
     return f"""<p>Every method learns from the same {DEMONSTRATIONS:,} demonstrations of the BabyAI bot with the same
-training budget of {_budgets()} and encodes grid and mission with the same encoder. The last {setting("context_length")}
+training budget of {budgets} and encodes grid and mission with the same encoder. The last {setting("context_length")}
 observations, the current one counted, are shown; {memory} methods also receive the states visited in the episode and
 the actions tried there. Actions are sampled at temperature {setting("temperature")}, and {setting("action_steps")} of
 each plan is executed; the paper executes whole plans. All are evaluated on the same {len(TEST_SEEDS)} seeds
 ({TEST_SEEDS[0]}–{TEST_SEEDS[-1]}) within the paper's step limits. Settings that differ between tasks were chosen on
 validation seeds with GenPlan-M. <b>pretrained</b> is the planner that comes with genplan; except in the adaptive rows,
 its training has a budget of its own.</p>
-<p>In the adaptive rows all methods are trained on demonstrations of {ROWS[adaptive.row].train_task} only, a room with
+<p>In the adaptive rows all methods are trained on demonstrations of {adaptive.train_task.name} only, a room with
 one object, with the data transforms {transforms}, and explore at test time (coefficient {EXPLORATION}): where their
 actions lead to nothing new, they try others. {", ".join(outcomes)} predict states and also record within an episode
 which actions had another outcome than predicted (outcome memory). The paper's numbers were obtained without any of
@@ -44,28 +44,9 @@ the positions of the goals from the simulator. random: the best of three random 
 untrained: GenPlan-M with randomly initialized weights.</p>"""
 
 
-def _budgets() -> str:
-    """CPU-minutes, the most frequent first; the tasks of the others."""
-    minutes = {cell.paper_row.train_task: cell.train_task.budget_minutes for cell in _row_cells()}
-    return _common_by(minutes.items(), str, " CPU-minutes")
-
-
-def _row_cells() -> list[Cell]:
-    return [Cell("GenPlan-M", row) for row in ROWS]
-
-
-def _common(values: Iterable[tuple[Cell, Any]]) -> str:
-    """The most frequent value; and, in brackets, where it is another. None: the method has no such setting."""
-    known = {(cell.method, ROWS[cell.row].train_task): value for cell, value in values if value is not None}
-    return _common_by(known.items(), lambda key: f"{key[0]} on {key[1]}")
-
-
-def _common_by(values: Iterable[tuple[Any, Any]], label: Callable[[Any], str], unit: str = "") -> str:
-    known = dict(values)
-    (most, _), *_ = Counter(known.values()).most_common(1)
-    others: dict[Any, list[str]] = {}
-    for key, value in known.items():
-        if value != most:
-            others.setdefault(value, []).append(label(key))
-    exceptions = "; ".join(f"{value:g} for {', '.join(keys)}" for value, keys in others.items())
-    return f"{most:g}{unit}" + (f" ({exceptions})" if exceptions else "")
+def _most(values: Mapping[str, float], unit: str = "") -> str:
+    """The most frequent value; and, in brackets, where it is another."""
+    most = mode(values.values())
+    others = [one for one in dict.fromkeys(values.values()) if one != most]
+    where = [f"{one:g} for {', '.join(name for name, value in values.items() if value == one)}" for one in others]
+    return f"{most:g}{unit}" + (f" ({'; '.join(where)})" if where else "")

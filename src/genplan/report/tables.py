@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
 from genplan.bench.cell import UNTRAINED
-from genplan.bench.stats import Difference, paired_difference, permutation_p_value
+from genplan.bench.stats import paired_difference, permutation_p_value
 from genplan.bench.store import CellResult
 from genplan.bench.suites import RANDOM_CONTROLS
 from genplan.bench.table import PRETRAINED, REFERENCE, ResultPair, ResultTable
 from genplan.metrics import METRICS
+from genplan.render.numbers import format_interval, format_number
 from genplan.report.html import muted, table
 from genplan.tasks.paper import Row
 from genplan.types import TEST_SEEDS
@@ -24,15 +25,24 @@ def method_label(results: ResultTable, method: str) -> str:
     return escape(results.label(method)) + (" ◆" if method in results.privileged else "")
 
 
+def stale_mark(results: ResultTable, result: CellResult | None) -> str:
+    return " †" if result is not None and results.is_stale(result) else ""
+
+
 def format_value(metric: str, value: float | None, empty: str = "–") -> str:
-    """Shares of episodes in per cent, anything else with three digits."""
-    if value is None:
-        return empty
-    return f"{100 * value:.1f}" if _is_share(metric) else f"{value:.3f}"
+    return format_number(value, METRICS[metric].format, empty)
 
 
-def _is_share(metric: str) -> bool:
-    return METRICS[metric].interval == "wilson"
+def mean_value(results: ResultTable, found: Sequence[CellResult | None], metric: str) -> float | None:
+    """The mean of a metric over results; None unless all are there and have it."""
+    values = [value for one in found if (value := results.value(one, metric)) is not None]
+    return fmean(values) if values and len(values) == len(found) else None
+
+
+def best_random(results: ResultTable, row: Row) -> float | None:
+    """The success of the best random policy."""
+    values = (results.value(results.find_current(name, row.name), "success") for name in RANDOM_CONTROLS)
+    return max((value for value in values if value is not None), default=None)
 
 
 def result_table(results: ResultTable, rows: Sequence[Row]) -> str:
@@ -42,41 +52,31 @@ def result_table(results: ResultTable, rows: Sequence[Row]) -> str:
         return "<p>No cell of these rows has been run yet.</p>"
     lines = []
     for row in rows:
-        found = {method: results.find(method, row.name) for method in methods}
-        current = [one for one in found.values() if one is not None and not results.is_stale(one)]
-        best = max((value for one in current if (value := results.value(one, "success")) is not None), default=0.0)
-        entries = [
-            result_entry(results, one, best) + _paper_entry(row.paper.get(results.label(method)))
-            for method, one in found.items()
-        ]
-        random = [results.value(one, "success") for name in RANDOM_CONTROLS if (one := results.find(name, row.name))]
-        entries.append(format_value("success", max((value for value in random if value is not None), default=None)))
+        current = (results.value(results.find_current(method, row.name), "success") for method in methods)
+        best = max((value for value in current if value is not None), default=None)
+        entries = []
+        for method in methods:
+            paper = row.paper.get(results.label(method))
+            entry = result_entry(results, results.find(method, row.name), best)
+            entries.append(entry if paper is None else f"{entry}<br><i>{paper:g}</i>")
+        entries.append(format_value("success", best_random(results, row)))
         for control in (f"{UNTRAINED}{REFERENCE}", "expert"):
             one = results.find(control, row.name)
             entries.append(format_value("success", results.value(one, "success")) + stale_mark(results, one))
         lines.append((escape(row.name), *entries))
-    head = ("", *(method_label(results, method) for method in methods), "random", "untrained", "expert")
-    return table(head, lines)
-
-
-def stale_mark(results: ResultTable, result: CellResult | None) -> str:
-    return " †" if result is not None and results.is_stale(result) else ""
+    return table(("", *(method_label(results, one) for one in methods), "random", "untrained", "expert"), lines)
 
 
 def result_entry(results: ResultTable, result: CellResult | None, best: float | None = None) -> str:
     """Success with its interval, and SPL against both references; bold if it is the best of its row."""
     if result is None or (summary := results.summary(result, "success")) is None:
         return "–"
-    text = format_value("success", summary.value)
-    text = f"<b>{text}</b>" if summary.value == best and not results.is_stale(result) else text
-    path = " · ".join(format_value(metric, results.value(result, metric)) for metric in ("spl", "spl_shortest"))
+    success, *path = (format_value(metric, results.value(result, metric)) for metric in LABELS)
+    if summary.value == best and not results.is_stale(result):
+        success = f"<b>{success}</b>"
     number = "" if result.num_episodes == len(TEST_SEEDS) else f"<br>{result.num_episodes} episodes"
-    interval = f"{100 * summary.low:.0f}–{100 * summary.high:.0f}"
-    return f"{text}{stale_mark(results, result)}{muted(f'{interval}<br>{path}{number}')}"
-
-
-def _paper_entry(value: float | None) -> str:
-    return "" if value is None else f"<br><i>{value:g}</i>"
+    details = f"{format_interval(summary.low, summary.high, '.0%')}<br>{' · '.join(path)}{number}"
+    return f"{success}{stale_mark(results, result)}{muted(details)}"
 
 
 def mean_table(results: ResultTable, rows: Sequence[Row]) -> str:
@@ -89,23 +89,21 @@ def mean_table(results: ResultTable, rows: Sequence[Row]) -> str:
             continue
         entries = [name, str(len(pairs))]
         for metric in LABELS:
-            values = [results.value(other, metric) for _, other in pairs]
-            known = [value for value in values if value is not None]
-            entries.append(format_value(metric, fmean(known) if len(known) == len(pairs) else None))
-            difference = _difference(results, pairs, metric)
-            entries.append("" if method == REFERENCE else _difference_entry(metric, difference))
-            if difference is not None and method not in (REFERENCE, PRETRAINED):  # the latter have their own budgets
-                verdicts[metric].setdefault(_verdict(*difference), []).append(name)
+            difference, verdict = _difference(results, pairs, metric)
+            mean = mean_value(results, [other for _, other in pairs], metric)
+            entries += [format_value(metric, mean), "" if method == REFERENCE else difference]
+            if verdict and method not in (REFERENCE, PRETRAINED):  # the latter have their own budgets
+                verdicts[metric].setdefault(verdict, []).append(name)
         lines.append(entries)
     if not lines:
         return ""
     head = ["", "rows", *(name for label in LABELS.values() for name in (f"mean {label}", f"{REFERENCE} − method"))]
-    sentences = [
-        f"In mean {LABELS[metric].removesuffix(' (%)')} {REFERENCE} is "
-        f"{', '.join(f'{verdict} {_enumerate(names)}' for verdict, names in sorted(found.items()))}."
-        for metric, found in verdicts.items()
-        if found
-    ]
+    sentences = []
+    for metric, found in verdicts.items():
+        if found:
+            compared = (f"{verdict} {' and '.join(', '.join(names).rsplit(', ', 1))}"
+                        for verdict, names in sorted(found.items()))  # fmt: skip
+            sentences.append(f"In mean {LABELS[metric].removesuffix(' (%)')} {REFERENCE} is {', '.join(compared)}.")
     return f"<h3>Means over shared rows</h3>{table(head, lines)}<p>{' '.join([*sentences, ONE_TRAINING])}</p>"
 
 
@@ -116,11 +114,8 @@ def difference_table(results: ResultTable, rows: Sequence[Row]) -> str:
     for row in rows:
         if results.find(REFERENCE, row.name):
             by_method = [results.pairs(method, [row]) for method in methods]
-            entries = [
-                "<br>".join(_difference_entry(metric, _difference(results, pairs, metric)) for metric in LABELS)
-                if pairs else "–"
-                for pairs in by_method
-            ]  # fmt: skip
+            entries = ["<br>".join(_difference(results, pairs, metric)[0] for metric in LABELS) if pairs else "–"
+                       for pairs in by_method]  # fmt: skip
             lines.append((escape(row.name), *entries))
     if not lines or not methods:
         return ""
@@ -134,34 +129,19 @@ def difference_table(results: ResultTable, rows: Sequence[Row]) -> str:
     )
 
 
-def _difference(results: ResultTable, pairs: Sequence[ResultPair], metric: str) -> tuple[Difference, bool] | None:
-    """The paired difference, and whether it is significant; None if the metric is not known everywhere."""
+def _difference(results: ResultTable, pairs: Sequence[ResultPair], metric: str) -> tuple[str, str]:
+    """The paired difference as an entry, and what it says; `–` and nothing if the metric is not known everywhere."""
     if (rows := results.paired_rows(pairs, metric)) is None:
-        return None
-    difference = paired_difference(*rows)
-    significant = permutation_p_value(*rows) <= 0.05 if _is_share(metric) else difference.excludes_zero
-    return difference, significant
-
-
-def _difference_entry(metric: str, found: tuple[Difference, bool] | None) -> str:
-    if found is None:
-        return "–"
-    difference, significant = found
-    mean, low, high = (_signed(metric, one) for one in (difference.mean, difference.low, difference.high))
-    mark = "" if not significant else " ▲" if difference.mean > 0 else " ▼"
-    return f"{mean}{mark}{muted(f'{low} … {high}')}"
+        return "–", ""
+    found, is_share = paired_difference(*rows), METRICS[metric].interval == "wilson"
+    significant = permutation_p_value(*rows) <= 0.05 if is_share else found.excludes_zero
+    mean, low, high = (_signed(metric, one) for one in (found.mean, found.low, found.high))
+    mark, verdict = (" ▲", "better than") if found.mean > 0 else (" ▼", "worse than")
+    if not significant:
+        mark, verdict = "", "not distinguishable from"
+    return f"{mean}{mark}{muted(f'{low} … {high}')}", verdict
 
 
 def _signed(metric: str, value: float) -> str:
-    text = f"{100 * value:+.1f}" if _is_share(metric) else f"{value:+.3f}"
+    text = format_number(value, f"+{METRICS[metric].format}")
     return text[1:] if float(text) == 0 else text.replace("-", "−")
-
-
-def _verdict(difference: Difference, significant: bool) -> str:
-    if not significant:
-        return "not distinguishable from"
-    return "better than" if difference.mean > 0 else "worse than"
-
-
-def _enumerate(names: Iterable[str]) -> str:
-    return " and ".join(", ".join(names).rsplit(", ", 1))

@@ -14,20 +14,17 @@ from genplan.envs import ENVS, make_env
 from genplan.envs.layouts import layout_text
 from genplan.errors import LayoutError, UserError
 from genplan.serve import planning, schema
-from genplan.serve.batching import Batcher, BatchFunction
+from genplan.serve.batching import Batcher
 from genplan.serve.catalogue import Catalogue, MissingError
 from genplan.tasks.grid import bot_expert
 
 EXPERT_NAMES = ("expert", "bot")
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": schema.Problem, "description": description}
-    for code, description in (
-        (400, "the request cannot be read"),
-        (404, "no such planner, task or run"),
-        (413, "the request is too large"),
-        (422, "the request is invalid; the detail says why"),
-        (429, "too many or too long requests; the detail says what to ask for"),
-    )
+PROBLEMS = {
+    400: "the request cannot be read",
+    404: "no such planner, task or run",
+    413: "the request is too large",
+    422: "the request is invalid; the detail says why",
+    429: "too many or too long requests; the detail says what to ask for",
 }
 
 
@@ -44,7 +41,10 @@ def get_services(request: Request) -> Services:
 
 
 Injected = Annotated[Services, Depends(get_services)]
-router = APIRouter(prefix="/api", responses=PROBLEMS)
+responses: dict[int | str, dict[str, Any]] = {
+    code: {"model": schema.Problem, "description": text} for code, text in PROBLEMS.items()
+}
+router = APIRouter(prefix="/api", responses=responses)
 
 
 @router.get("/catalogue")
@@ -80,7 +80,8 @@ async def plan(body: schema.PlanRequest, services: Injected) -> schema.PlanRespo
     if body.planner in EXPERT_NAMES:
         raise UserError("the expert does not denoise; run an episode with it instead")
     request, key = resolve(services, body)
-    response: schema.PlanResponse = await _submit(services, ("plan", key), planning.make_plans, request, priority=True)
+    future = services.batcher.submit(("plan", key), planning.make_plans, request, priority=True)
+    response: schema.PlanResponse = await asyncio.wrap_future(future)
     return response
 
 
@@ -91,7 +92,8 @@ async def episode(body: schema.EpisodeRequest, services: Injected) -> schema.Epi
     limit = body.action_steps or request.action_steps or schema.MAX_ACTION_STEPS
     request = replace(request, action_steps=min(limit, schema.MAX_ACTION_STEPS), slip=body.slip)
     key = ("episode", key, request.action_steps, body.slip, body.max_steps)
-    response: schema.EpisodeResponse = await _submit(services, key, planning.play_episodes, request, priority=False)
+    future = services.batcher.submit(key, planning.play_episodes, request, priority=False)
+    response: schema.EpisodeResponse = await asyncio.wrap_future(future)
     return response
 
 
@@ -99,9 +101,8 @@ async def episode(body: schema.EpisodeRequest, services: Injected) -> schema.Epi
 async def gif(body: schema.EpisodeRequest, services: Injected) -> Response:
     """The same episode as an animated GIF."""
     response = await episode(body, services)
-    task = planning.maze_task(body.maze)
     async with services.gif_slot:
-        data = await asyncio.to_thread(planning.episode_gif, task, response)
+        data = await asyncio.to_thread(planning.episode_gif, planning.maze_task(body.maze), response)
     return Response(data, media_type="image/gif")
 
 
@@ -109,8 +110,8 @@ async def gif(body: schema.EpisodeRequest, services: Injected) -> Response:
 def landscape(body: schema.LandscapeRequest, services: Injected) -> schema.LandscapeResponse:
     """The energy of moving to each cell from the agent's position, given a sub-goal."""
     task = planning.maze_task(body.maze)
-    planner, _ = services.catalogue.load(body.planner)
-    return planning.landscape(planner.for_spec(task.spec), task, body.goal)
+    planner = services.catalogue.load(body.planner).for_spec(task.spec)
+    return planning.landscape(planner, task, body.goal)
 
 
 @router.get("/run")
@@ -130,14 +131,7 @@ def resolve(
     task = planning.maze_task(body.maze, max_steps)
     if body.planner in EXPERT_NAMES:
         return planning.ResolvedRequest(bot_expert(), task, body.seed), ("expert", body.seed, id(body))
-    loaded, _ = services.catalogue.load(body.planner)
-    planner = planning.with_options(loaded, body.options).for_spec(task.spec)
+    loaded = services.catalogue.load(body.planner)
+    planner = loaded.with_options(**body.options.model_dump(exclude_none=True)).for_spec(task.spec)
     key = (body.planner, id(loaded), body.options.model_dump_json(), task.spec.geometry)
     return planning.ResolvedRequest(planner, task, body.seed, planner.action_steps), key
-
-
-async def _submit(
-    services: Services, key: Hashable, function: BatchFunction, request: planning.ResolvedRequest, priority: bool
-) -> Any:
-    response, _ = await asyncio.wrap_future(services.batcher.submit(key, function, request, priority))
-    return response

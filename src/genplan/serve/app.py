@@ -6,7 +6,6 @@ that comes in. Errors that a user can fix are 4xx with one sentence that says wh
 
 from __future__ import annotations
 
-import io
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +28,7 @@ from genplan.serve.api import Services, router
 from genplan.serve.batching import BusyError
 from genplan.serve.catalogue import Catalogue, MissingError
 
-LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
+LOCAL_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 CONTENT_POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
@@ -65,15 +64,13 @@ def make_app(folder: Path, hosts: list[str] | None = None) -> FastAPI:
 async def limit_body(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
     """Bodies are small, and nothing is loaded from other hosts."""
     if request.method in ("POST", "PUT", "PATCH"):
-        size = 0
-        body = io.BytesIO()
+        body = b""
         async for piece in request.stream():
-            size += len(piece)
-            if size > schema.MAX_BODY:
+            body += piece
+            if len(body) > schema.MAX_BODY:
                 detail = f"the request has more than {schema.MAX_BODY} bytes; send a smaller maze"
                 return JSONResponse({"detail": detail}, 413)
-            body.write(piece)
-        request._body = body.getvalue()  # the stream can be read once only
+        request._body = body  # the stream can be read once only
     response = await call_next(request)
     response.headers["Content-Security-Policy"] = CONTENT_POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
@@ -98,7 +95,6 @@ def serve(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Serve until stopped."""
     torch.set_num_threads(1)  # leaves a core to the web server
     hosts = None if host in ("127.0.0.1", "localhost", "::1") else ["*"]
-    config = uvicorn.Config(make_app(folder, hosts), host=host, port=port, log_level="warning")
     if open_browser:
         threading.Timer(1.0, webbrowser.open, [f"http://{'localhost' if hosts is None else host}:{port}/"]).start()
-    uvicorn.Server(config).run()
+    uvicorn.run(make_app(folder, hosts), host=host, port=port, log_level="warning")

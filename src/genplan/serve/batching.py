@@ -39,7 +39,7 @@ class PendingRequest:
     request: Any
     priority: bool
     deadline: float
-    response: Future[tuple[Any, int]] = field(default_factory=Future)
+    response: Future[Any] = field(default_factory=Future)
 
 
 class Batcher:
@@ -52,8 +52,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._loop, name="planning", daemon=True)
         self._thread.start()
 
-    def submit(self, key: Hashable, function: BatchFunction, request: Any, priority: bool) -> Future[tuple[Any, int]]:
-        """The response, and the size of the batch that it was computed in."""
+    def submit(self, key: Hashable, function: BatchFunction, request: Any, priority: bool) -> Future[Any]:
         pending = PendingRequest(key, function, request, priority, time.monotonic() + TIMEOUT_SECONDS)
         with self._changed:
             if len(self._queue) >= MAX_QUEUE:
@@ -71,45 +70,40 @@ class Batcher:
     def _loop(self) -> None:
         while True:
             with self._changed:
-                while self._open and not self._queue and not self._active:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._queue or self._active or not self._open)
                 if self._last_batch_size > 1 and self._queue:
                     self._changed.wait_for(
                         lambda: len(self._queue) >= self._last_batch_size or not self._open, BATCH_WINDOW_SECONDS
                     )
                 if not self._open:
                     return
-                self._expire()
                 batch = self._next_batch()
             if batch:
                 priority = batch[0].priority
                 self._last_batch_size = len(batch) if priority else 1
-                work = batch[0].function([pending.request for pending in batch])
-                self._run(batch, work, until_done=priority)
+                self._run(batch, batch[0].function([pending.request for pending in batch]), until_done=priority)
             # Also after a batch with priority: a steady stream of plans must not starve an episode.
             if self._active and (not batch or batch[0].priority):
                 self._run(*self._active.pop(0))
 
-    def _expire(self) -> None:
-        """Refuse requests that have waited past their deadline."""
-        now = time.monotonic()
-        for pending in [pending for pending in self._queue if now > pending.deadline]:
-            self._queue.remove(pending)
-            if pending.response.set_running_or_notify_cancel():
-                error = BusyError(f"the request waited for {TIMEOUT_SECONDS:.0f} s without being started; try again")
-                pending.response.set_exception(error)
-
     def _next_batch(self) -> list[PendingRequest]:
         """Requests that share the key of the first one with priority, or of the first one if there is capacity."""
+        late = BusyError(f"the request waited for {TIMEOUT_SECONDS:.0f} s without being started; try again")
+        expired = [pending for pending in self._queue if time.monotonic() > pending.deadline]
+        for pending in self._take(expired):
+            pending.response.set_exception(late)
         first = next((pending for pending in self._queue if pending.priority), None)
         if first is None and self._queue and len(self._active) < MAX_ACTIVE:
             first = self._queue[0]
         if first is None:
             return []
-        batch = [pending for pending in self._queue if pending.key == first.key][:MAX_BATCH]
-        for pending in batch:
+        return self._take([pending for pending in self._queue if pending.key == first.key][:MAX_BATCH])
+
+    def _take(self, chosen: list[PendingRequest]) -> list[PendingRequest]:
+        """Take requests out of the queue; those among them that were not cancelled."""
+        for pending in chosen:
             self._queue.remove(pending)
-        return [pending for pending in batch if pending.response.set_running_or_notify_cancel()]  # drop cancelled ones
+        return [pending for pending in chosen if pending.response.set_running_or_notify_cancel()]
 
     def _run(self, batch: list[PendingRequest], work: Work, until_done: bool = False) -> None:
         """Run a batch up to its next yield, or to its end."""
@@ -117,17 +111,13 @@ class Batcher:
             next(work)
             while until_done:
                 next(work)
+            if time.monotonic() > max(pending.deadline for pending in batch):
+                work.close()
+                raise BusyError(f"the request took longer than {TIMEOUT_SECONDS:.0f} s; ask for less")
+            self._active.append((batch, work))
         except StopIteration as done:
             for pending, response in zip(batch, done.value, strict=True):
-                pending.response.set_result((response, len(batch)))
+                pending.response.set_result(response)
         except Exception as error:
             for pending in batch:
                 pending.response.set_exception(error)
-        else:
-            if time.monotonic() > max(pending.deadline for pending in batch):
-                for pending in batch:
-                    late = BusyError(f"the request took longer than {TIMEOUT_SECONDS:.0f} s; ask for less")
-                    pending.response.set_exception(late)
-                work.close()
-            else:
-                self._active.append((batch, work))

@@ -10,7 +10,7 @@ from typing import Any
 from genplan import checkpoint, planners
 from genplan import config as settings
 from genplan.envs import ENVS
-from genplan.envs.grid import BABYAI_WORDS
+from genplan.envs.babyai import BABYAI_WORDS
 from genplan.errors import UserError
 from genplan.planners.base import LearnedPlanner
 from genplan.serve import schema
@@ -18,12 +18,8 @@ from genplan.serve import schema
 MAX_DEPTH = 3  # folders below the served one in which runs are looked for
 WEIGHTS, LOG = "model.safetensors", "log.jsonl"
 CURVES = ("loss/actions", "loss/states", "loss/goals", "accuracy/actions", "val/loss", "eval/success")
-# Names in the logs of earlier versions.
-RENAMED_CURVES = {
-    "right/actions": "accuracy/actions",
-    "held out/loss": "val/loss",
-    "validation/success": "eval/success",
-}
+RENAMED_CURVES = {"right/actions": "accuracy/actions", "held out/loss": "val/loss",
+                  "validation/success": "eval/success"}  # in the logs of earlier versions  # fmt: skip
 
 
 class MissingError(UserError):
@@ -34,7 +30,7 @@ class Catalogue:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self._paths: dict[str, Path] = {}  # planners that existed when the folders were last read
-        self._loaded: dict[Path, tuple[int, LearnedPlanner, dict[str, Any]]] = {}
+        self._loaded: dict[Path, tuple[int, LearnedPlanner]] = {}  # with the time of their weights
         self._lock = threading.Lock()
 
     def runs(self) -> dict[str, Path]:
@@ -52,35 +48,24 @@ class Catalogue:
         trained = {name: path for name, path in self.runs().items() if (path / WEIGHTS).is_file()}
         return {f"pretrained:{name}": path for name, path in checkpoint.pretrained().items()} | trained
 
-    def load(self, name: str) -> tuple[LearnedPlanner, dict[str, Any]]:
-        """A planner by name, with its config; one that is being trained is loaded again when its weights changed."""
-        path = self._find(name)
+    def load(self, name: str) -> LearnedPlanner:
+        """A planner by name; one that is being trained is loaded again when its weights changed."""
+        if name not in self._paths or not (self._paths[name] / WEIGHTS).is_file():
+            self._paths = self.paths()  # not at every request: reading folders takes too long
+        if (path := self._paths.get(name)) is None:
+            raise MissingError(f"there is no planner '{name[:80]}'; known are {', '.join(self._paths)}")
         modified = (path / WEIGHTS).stat().st_mtime_ns
         with self._lock:
             if path not in self._loaded or self._loaded[path][0] != modified:
                 _read_config(path)
-                self._loaded[path] = (modified, *checkpoint.load_planner(path))
-            _, planner, config = self._loaded[path]
-        return planner, config
-
-    def _find(self, name: str) -> Path:
-        if name not in self._paths or not (self._paths[name] / WEIGHTS).is_file():
-            self._paths = self.paths()  # not at every request: reading folders takes too long
-        if name not in self._paths:
-            raise MissingError(f"there is no planner '{name[:80]}'; known are {', '.join(self._paths)}")
-        return self._paths[name]
+                self._loaded[path] = (modified, checkpoint.load_planner(path)[0])
+            return self._loaded[path][1]
 
     def describe(self) -> schema.CatalogueResponse:
         described = [self._describe(name, path) for name, path in self.paths().items()]
-        tasks = [
-            schema.TaskResponse(
-                name=entry.name, size=entry.size, max_steps=entry.max_steps, description=entry.description
-            )
-            for entry in ENVS.values()
-        ]
         return schema.CatalogueResponse(
             planners=[planner for planner in described if planner is not None],
-            tasks=tasks,
+            tasks=[schema.TaskResponse.model_validate(entry, from_attributes=True) for entry in ENVS.values()],
             vocabulary=list(BABYAI_WORDS[1:]),  # without padding
             runs=list(self.runs()),
         )
@@ -91,14 +76,13 @@ class Catalogue:
         try:
             config = _read_config(path)
             planner = checkpoint.read_planner_config(config)
-            defaults = {option: settings.get(planner, option, None) for option in schema.Defaults.model_fields}
             return schema.PlannerResponse(
                 name=name,
                 method=config["method"],
                 task=config["task"],
                 horizon=settings.get(planner, "horizon", 1),
                 action_steps=settings.get(planner, "action_steps", 1),
-                defaults=schema.Defaults(**defaults),
+                defaults={option: settings.get(planner, option) for option in schema.Options.model_fields},
                 has_trace=planners.planner_class(config["method"]).keeps_trace,
             )
         except (UserError, KeyError, TypeError, ValueError):
@@ -110,12 +94,7 @@ class Catalogue:
         if name not in runs:
             raise MissingError(f"there is no run '{name[:80]}' here; known are {', '.join(runs) or 'none'}")
         config = checkpoint.read_config(runs[name])
-        if "training" not in config or "task" not in config:
-            raise UserError(
-                f"config.json of the run '{name[:80]}' has no training or no task; expected one made by genplan train"
-            )
-        curves: dict[str, list[tuple[int, float]]] = {}
-        step = 0
+        step, curves = 0, dict[str, list[tuple[int, float]]]()
         for text in (runs[name] / LOG).read_text().splitlines():
             try:
                 line = json.loads(text)
@@ -128,9 +107,8 @@ class Catalogue:
                 curve = RENAMED_CURVES.get(logged, logged)
                 if curve in CURVES and line["step"] > after:
                     curves.setdefault(curve, []).append((line["step"], value))
-        return schema.RunResponse(
-            name=name, step=step, steps=config["training"]["steps"], task=config["task"], curves=curves
-        )
+        steps, task = config["training"]["steps"], config["task"]
+        return schema.RunResponse(name=name, step=step, steps=steps, task=task, curves=curves)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

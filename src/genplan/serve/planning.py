@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from genplan.envs.grid import EMPTY, carried_name
+from genplan.envs.babyai import ACTION_NAMES, DIRECTIONS, EMPTY, babyai_spec
+from genplan.envs.grid import carried_name
 from genplan.envs.layouts import FixedLayout, layout_text, parse_object
 from genplan.envs.wrappers import SlipperyActions
 from genplan.errors import ExpertFailure, UserError
@@ -24,7 +25,7 @@ from genplan.render import frames
 from genplan.rollout import EnvBatch, Steps, Wrapper, rollout
 from genplan.serve import schema
 from genplan.spec import Geometry
-from genplan.tasks.grid import babyai_spec, bot_expert, observe, privileged_goals
+from genplan.tasks.grid import bot_expert, observe, privileged_goals
 from genplan.types import Plan, Planner, Task
 
 EXPERT_SECONDS = 3.0  # that the expert may plan in one episode
@@ -32,7 +33,7 @@ MIN_PROB = 1e-4  # smaller probabilities look alike in a landscape
 MAX_FRAMES = 300  # of a GIF
 LABELED_ACTIONS = 10  # of a plan, under a frame
 NO_POSE = (-1, -1, 0)  # outside the grid: no agent in the text
-WALL_CODE = "##"
+WALL = 2  # the number of its type in MiniGrid
 
 
 def maze_task(maze: schema.Maze, max_steps: int = 400) -> Task:
@@ -43,10 +44,9 @@ def maze_task(maze: schema.Maze, max_steps: int = 400) -> Task:
     return Task("maze", make, spec, observe, max_steps, expert=bot_expert, privileged_goals=privileged_goals)
 
 
-def task_geometry(task: Task) -> Geometry:
-    geometry = task.spec.geometry
-    assert geometry is not None, "a maze has a grid"
-    return geometry
+def maze_geometry(task: Task) -> Geometry:
+    width, height = task.spec.fields["grid"].shape
+    return Geometry(width, height, DIRECTIONS)
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,11 @@ class ResolvedRequest:
     action_steps: int | None = None
     slip: float = 0.0
 
-    @property
-    def maze(self) -> Hashable:
-        """Text, mission and step limit: equal where the mazes are."""
-        arguments: tuple[Any, ...] = self.task.make.args  # type: ignore[attr-defined]
-        return arguments
-
 
 def env_batch(requests: Sequence[ResolvedRequest], wrapper: Wrapper | None = None) -> EnvBatch:
     """The mazes of several requests, all of one size, as one batch."""
     envs = [request.task.make_env() for request in requests]
     return EnvBatch(requests[0].task, [request.seed for request in requests], wrapper, envs)
-
-
-def with_options(planner: LearnedPlanner, options: schema.Options) -> LearnedPlanner:
-    """The planner with these settings; settings that its method does not have are refused."""
-    return planner.with_options(**options.model_dump(exclude_none=True))
 
 
 def _positions(geometry: Geometry, goals: Sequence[int]) -> list[schema.Position]:
@@ -85,16 +74,13 @@ def _milliseconds(start_time: float) -> float:
     return round(1000 * (time.perf_counter() - start_time), 1)
 
 
-# --- plans -----------------------------------------------------------------------------------------------------------
-
-
 @torch.inference_mode()
 def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, list[schema.PlanResponse]]:
     """Plans of one learned planner for mazes of one size, with their frames."""
     start_time = time.perf_counter()
     planner, batch = requests[0].planner, env_batch(requests)
     assert isinstance(planner, LearnedPlanner), "only learned planners are asked for plans"
-    geometry, ids = task_geometry(batch.task), torch.arange(len(batch))
+    geometry, ids = maze_geometry(batch.task), torch.arange(len(batch))
     observations, oracle = batch.observations(), batch.oracle if planner.privileged else None
     rng = Rng.of(0, torch.tensor(batch.seeds), torch.zeros_like(ids))
     memory = planner.reset(observations, oracle)
@@ -104,20 +90,14 @@ def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, lis
         state = int(batch.current[row]["state"])
         if plan.trace is not None and plan.candidate_energies is not None:
             energies = plan.candidate_energies[row].tolist()
-            candidates = [
-                _candidate(
-                    geometry, batch.task.spec.actions.n or 0, plan.trace, row * len(energies) + index, state, energy
-                )
-                for index, energy in enumerate(energies)
-            ]
+            candidates = [_candidate(geometry, plan.trace, row * len(energies) + index, state, energy)
+                          for index, energy in enumerate(energies)]  # fmt: skip
             selected = energies.index(min(energies))
         else:
             candidates, selected = [_single_frame(plan, row, geometry.pose(state))], 0
-        responses.append(
-            schema.PlanResponse(
-                candidates=candidates, selected=selected, milliseconds=_milliseconds(start_time), batch_size=len(batch)
-            )
-        )
+        response = schema.PlanResponse(candidates=candidates, selected=selected, milliseconds=_milliseconds(start_time),
+                                       batch_size=len(batch))  # fmt: skip
+        responses.append(response)
     return responses
     yield  # never reached: plans are made in one go
 
@@ -131,34 +111,25 @@ def _single_frame(plan: Plan, row: int, pose: schema.Pose) -> schema.Candidate:
     return schema.Candidate(frames=[frame], energy=energy)
 
 
-def _candidate(
-    geometry: Geometry, num_actions: int, trace: Trace, row: int, state: int, energy: float
-) -> schema.Candidate:
-    calls = len(trace.t) - 1
+def _candidate(geometry: Geometry, trace: Trace, row: int, state: int, energy: float) -> schema.Candidate:
     # The most likely tokens at every call, and the final ones.
-    expected = {
-        name: torch.cat([trace.predicted[name][:, row], trace.tokens[name][-1:, row]]) for name in trace.predicted
-    }
+    expected = {name: torch.cat([one[:, row], trace.tokens[name][-1:, row]]) for name, one in trace.predicted.items()}
     expected["states"][:, 0] = state
-    times, actions = trace.t.tolist(), trace.tokens["actions"][:, row].tolist()
+    times, actions, states = trace.t.tolist(), trace.tokens["actions"][:, row].tolist(), expected["states"].tolist()
     confidence, energies = trace.confidence["actions"][:, row].tolist(), trace.energy[:, row].tolist()
-    states = expected["states"].tolist()
-    goals = expected["goals"][:, 0].flatten(1).tolist() if "goals" in expected else [[]] * (calls + 1)
+    goals = expected["goals"][:, 0].flatten(1).tolist() if "goals" in expected else [[]] * len(times)
     frames_ = [
         schema.Frame(
             t=round(times[call], 4),
-            actions=[token if token < num_actions else None for token in actions[call]],
-            confidence=[round(value, 4) for value in confidence[min(call, calls - 1)]],
+            actions=[token if token < len(ACTION_NAMES) else None for token in actions[call]],
+            confidence=[round(value, 4) for value in confidence[min(call, len(times) - 2)]],
             states=[geometry.pose(token) for token in states[call]],
             goals=_positions(geometry, goals[call]),
-            energy=round(energies[min(call, calls - 1)], 4),
+            energy=round(energies[min(call, len(times) - 2)], 4),
         )
-        for call in range(calls + 1)
+        for call in range(len(times))
     ]
     return schema.Candidate(frames=frames_, energy=round(energy, 4))
-
-
-# --- episodes --------------------------------------------------------------------------------------------------------
 
 
 def expert_steps(task: Task) -> Generator[None, None, int | None]:
@@ -179,41 +150,32 @@ def expert_steps(task: Task) -> Generator[None, None, int | None]:
     return None
 
 
-@dataclass
-class _EpisodeRecord:
-    start: schema.Pose
-    steps: list[schema.Step] = field(default_factory=list)
-    plans: list[schema.PlanSummary] = field(default_factory=list)
-    success: bool = False
-
-
 def play_episodes(requests: Sequence[ResolvedRequest]) -> Generator[None, None, list[schema.EpisodeResponse]]:
     """Whole episodes of one planner in mazes of one size; yields after every step."""
     start_time = time.perf_counter()
-    planner, task, slip = requests[0].planner, requests[0].task, requests[0].slip
+    planner, slip = requests[0].planner, requests[0].slip
     batch = env_batch(requests, partial(SlipperyActions, probability=slip) if slip else None)
-    geometry = task_geometry(task)
-    records = [_EpisodeRecord(geometry.pose(int(observation["state"]))) for observation in batch.current]
+    geometry = maze_geometry(batch.task)
+    starts = [geometry.pose(int(observation["state"])) for observation in batch.current]
+    episodes = [schema.EpisodeResponse(start=pose, steps=[], plans=[], success=False, expert_steps=None, milliseconds=0)
+                for pose in starts]  # fmt: skip
     for steps in rollout(planner, batch, action_steps=requests[0].action_steps):
         if steps.plan is not None:
             for index, row in enumerate(steps.planned_ids.tolist()):
-                records[row].plans.append(_plan_summary(geometry, steps.plan, index))
+                episodes[row].plans.append(_plan_summary(geometry, steps.plan, index))
         for index, row in enumerate(steps.ids.tolist()):
-            records[row].steps.append(_step(geometry, steps, index, batch.current[row], records[row].plans))
-            records[row].success = steps.result.success[index]
+            episodes[row].steps.append(_step(geometry, steps, index, batch.current[row], episodes[row].plans))
+            episodes[row].success = steps.result.success[index]
         yield
     reference: dict[Hashable, int | None] = {}
-    for request in requests:
-        if request.maze not in reference:
-            reference[request.maze] = yield from expert_steps(request.task)
-    milliseconds = _milliseconds(start_time)
-    return [
-        schema.EpisodeResponse(
-            start=record.start, steps=record.steps, plans=record.plans, success=record.success,
-            expert_steps=reference[request.maze], milliseconds=milliseconds,
-        )
-        for record, request in zip(records, requests, strict=True)
-    ]  # fmt: skip
+    for request, episode in zip(requests, episodes, strict=True):
+        maze = request.task.make.args  # type: ignore[attr-defined]  # its text, mission and limit of steps
+        if maze not in reference:
+            reference[maze] = yield from expert_steps(request.task)
+        episode.expert_steps = reference[maze]
+    for episode in episodes:
+        episode.milliseconds = _milliseconds(start_time)
+    return episodes
 
 
 def _plan_summary(geometry: Geometry, plan: Plan, row: int) -> schema.PlanSummary:
@@ -250,20 +212,19 @@ def _changes(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> list[schema
 
 def episode_gif(task: Task, episode: schema.EpisodeResponse) -> bytes:
     """An episode with the plan of each step drawn over it; of a long one, every second step, or third, and so on."""
-    every = -(-len(episode.steps) // MAX_FRAMES) or 1
-    return frames.gif(_episode_frames(task, episode, every))
+    return frames.gif(_episode_frames(task, episode, every=-(-len(episode.steps) // MAX_FRAMES)))
 
 
 def _episode_frames(task: Task, episode: schema.EpisodeResponse, every: int) -> Iterator[Image.Image]:
-    spec, geometry = task.spec, task_geometry(task)
+    geometry = maze_geometry(task)
     image, pose = np.array(task.make_env().reset(seed=0)[0]["image"]), episode.start
     for number, step in enumerate(episode.steps):
         if number % every == 0:
             plan = episode.plans[step.plan]
-            states = [geometry.state(*pose), *(geometry.state(*planned) for planned in plan.states[1:])]
+            states = [geometry.state(*one) for one in (pose, *plan.states[1:])]
             goals = [geometry.cell(*position) for position in plan.goals]
-            labels = [spec.actions.name(action) for action in plan.actions[:LABELED_ACTIONS]]
-            frame = frames.draw_path(frames.draw_grid(image, pose), spec, states, goals)
+            labels = [ACTION_NAMES[action] for action in plan.actions[:LABELED_ACTIONS]]
+            frame = frames.draw_path(frames.draw_grid(image, pose), task.spec, states, goals)
             yield frames.add_caption(frame, labels, [True] * len(labels), f"step {number}")
         pose = step.pose
         for change in step.changes:
@@ -273,15 +234,12 @@ def _episode_frames(task: Task, episode: schema.EpisodeResponse, every: int) -> 
     yield frames.add_caption(frames.draw_grid(image, pose), [], [], outcome)
 
 
-# --- landscapes ------------------------------------------------------------------------------------------------------
-
-
 @torch.inference_mode()
 def landscape(planner: LearnedPlanner, task: Task, goal: schema.Position | None) -> schema.LandscapeResponse:
     """The energy of moving to each cell: −log of its largest probability at any step of the plan, from pure noise."""
     if not planner.predicts_states:
         raise UserError("this method does not predict states, so it has no landscape; choose a GenPlan planner")
-    denoiser, geometry = cast(GenPlan, planner), task_geometry(task)
+    denoiser, geometry = cast(GenPlan, planner), maze_geometry(task)
     batch, ids = EnvBatch(task, [0]), torch.zeros(1, dtype=torch.int64)
     observations = batch.observations()
     encoding, history = denoiser.conditioning(observations, denoiser.reset(observations), ids)
@@ -295,14 +253,9 @@ def landscape(planner: LearnedPlanner, task: Task, goal: schema.Position | None)
     network = denoiser.network(encoding, observations.only(task.spec.step_fields), history, 1)
     probabilities = network(x_0, torch.zeros(1))["states"].softmax(-1)
     cells = probabilities.reshape(-1, geometry.num_cells, directions).sum(-1)[1:].amax(0)
-    energy = -cells.clamp(min=MIN_PROB).log()
-    codes = layout_text(batch.current[0]["grid"], NO_POSE).split("\n")
-    return schema.LandscapeResponse(
-        energy=[
-            [
-                None if codes[y][2 * x : 2 * x + 2] == WALL_CODE else round(float(energy[geometry.cell(x, y)]), 3)
-                for x in range(width)
-            ]
-            for y in range(height)
-        ]
-    )
+    energy = -cells.clamp(min=MIN_PROB).log().reshape(height, width)
+    walls = batch.current[0]["grid"][..., 0].T == WALL
+    return schema.LandscapeResponse(energy=[
+        [None if wall else round(value, 3) for wall, value in zip(*row, strict=True)]
+        for row in zip(walls.tolist(), energy.tolist(), strict=True)
+    ])  # fmt: skip

@@ -19,7 +19,6 @@ Row = Annotated[str, Field(max_length=2 * MAX_SIDE, pattern="^[ -~]*$")]  # one 
 Position = tuple[int, int]
 Pose = tuple[int, int, int]  # x, y, direction (0 right, 1 down, 2 left, 3 up)
 PlannerName = Annotated[str, Field(max_length=200, examples=["pretrained:MazeS4G1"])]
-OrderName = Literal["random", "confidence", "margin", "near-to-far"]
 
 
 class Strict(BaseModel):
@@ -27,12 +26,8 @@ class Strict(BaseModel):
 
 
 class Maze(Strict):
-    rows: list[Row] = Field(
-        min_length=3,
-        max_length=MAX_SIDE,
-        description="two characters per cell",
-        examples=[["##########", "##>>....##", "##....AR##", "##########"]],
-    )
+    rows: list[Row] = Field(min_length=3, max_length=MAX_SIDE, description="two characters per cell",
+                            examples=[["##########", "##>>....##", "##....AR##", "##########"]])  # fmt: skip
     mission: str = Field(min_length=1, max_length=200, examples=["go to the red ball"])
 
 
@@ -41,17 +36,8 @@ class Options(Strict):
 
     iterations: int | None = Field(default=None, ge=1, le=50)
     temperature: float | None = Field(default=None, ge=0, le=5)
-    order: OrderName | None = None
+    order: Literal["random", "confidence", "margin", "near-to-far"] | None = None
     num_candidates: int | None = Field(default=None, ge=1, le=16)
-
-
-class Defaults(BaseModel):
-    """The options that a planner was trained with; None: its method has no such option."""
-
-    iterations: int | None
-    temperature: float | None
-    order: str | None
-    num_candidates: int | None
 
 
 class MazeRequest(Strict):
@@ -153,7 +139,9 @@ class PlannerResponse(BaseModel):
     task: str
     horizon: int
     action_steps: int
-    defaults: Defaults
+    defaults: dict[str, int | float | str | None] = Field(
+        description="the options that it was trained with; None: its method has no such option"
+    )
     has_trace: bool = Field(description="whether its plans come with the steps of their denoising")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,23 +29,17 @@ class ExpertPlanner:
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
         if oracle is None:
             raise UserError("an expert looks inside the simulator; it needs the oracle argument, found none")
-        return _Policies([self.make_policy(env) for env in oracle.envs], [None] * len(oracle.envs))
+        return [[self.make_policy(env), None] for env in oracle.envs]  # each one's expert, and the action taken last
 
     def plan(
-        self, observations: Observations, memory: _Policies, rng: Rng, ids: Tensor, oracle: Oracle | None = None
+        self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
     ) -> tuple[Plan, Memory]:
-        actions = np.stack([memory.policies[row](memory.last[row]) for row in ids.tolist()])
+        actions = np.stack([expert(last) for expert, last in (memory[row] for row in ids.tolist())])
         if np.issubdtype(actions.dtype, np.floating):
             actions = actions.astype(np.float32, copy=False)
         return Plan(torch.from_numpy(actions)[:, None]), memory
 
-    def observe(self, memory: _Policies, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
+    def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
         for row, action in zip(ids.tolist(), actions.tolist() if actions.ndim == 1 else actions.numpy(), strict=True):
-            memory.last[row] = action
+            memory[row][1] = action
         return memory
-
-
-@dataclass
-class _Policies:
-    policies: list[ExpertFn]
-    last: list[Any]

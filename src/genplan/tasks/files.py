@@ -111,15 +111,9 @@ def task_from_gym(
         success = None if any(one.kind == "vector" for one in fields.values()) else terminated_with_reward
     default = ("return", "steps") if success is None else ("success", "spl", "steps", "stalling", "return")
     return Task(
-        name=name or gym_id.rpartition("/")[2],
-        make=make,
-        spec=spec,
-        observe=partial(_observe, fields),
-        max_steps=limit,
-        success=success,
-        metrics=metrics or default,
-        expert=expert,
-    )
+        name or gym_id.rpartition("/")[2], make, spec, partial(_observe, fields), limit, success,
+        metrics=metrics or default, expert=expert,
+    )  # fmt: skip
 
 
 def _fields(space: gymnasium.Space[Any]) -> dict[str, Field]:

@@ -8,81 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from genplan.envs import ENVS, make_env
+from genplan.envs import ENVS, babyai, make_env
+from genplan.envs.babyai import DIRECTIONS, NOTHING_CARRIED, babyai_spec, cell_in_front
 from genplan.envs.bot import bot_policy
-from genplan.envs.grid import (
-    ACTION_NAMES,
-    BALL,
-    BOX,
-    CHANNEL_SIZES,
-    COLOR_NAMES,
-    DOOR,
-    KEY,
-    LOCKED,
-    MISSION_FIELD,
-    NOTHING_CARRIED,
-    cell_in_front,
-    completed_parts,
-    pending_instructions,
-)
+from genplan.envs.grid import completed_parts, pending_instructions
 from genplan.envs.shortest import shortest_steps
-from genplan.spec import Actions, Field, Geometry, Observation, PlanSpec, Stream
+from genplan.spec import Geometry, Observation
 from genplan.tasks.experts import ExpertPlanner
 from genplan.types import Planner, Task
 
-DIRECTIONS = 4
 METRICS = ("success", "spl", "spl_shortest", "steps", "cells_visited", "stalling")
 
 # Left and right turns swap when a grid is reflected, in actions and in words.
 SYMMETRY = {
-    "name": "symmetry",
-    "reflected_actions": [1, 0, 2, 3, 4, 5],
-    "reflected_words": {"left": "right", "right": "left"},
-}
+    "name": "symmetry", "reflected_actions": [1, 0, 2, 3, 4, 5], "reflected_words": {"left": "right", "right": "left"},
+}  # fmt: skip
 # Walls are always grey and floors have no color: doors, keys, balls and boxes do.
 COLOR_PERMUTATION = {
-    "name": "color_permutation",
-    "words": list(COLOR_NAMES),
-    "channel": 1,
-    "feature": ["carrying", 1],
-    "types": [DOOR, KEY, BALL, BOX],
-}
+    "name": "color_permutation", "words": list(babyai.COLOR_NAMES), "channel": 1, "feature": ["carrying", 1],
+    "types": [babyai.DOOR, babyai.KEY, babyai.BALL, babyai.BOX],
+}  # fmt: skip
 TRANSFORMS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     **dict.fromkeys(("MazeS4G1", "MazeS4G2", "MazeS7G1", "MazeS7G2", "MazeClose"), (SYMMETRY, COLOR_PERMUTATION)),
     "LocS10N1": (
         {"name": "stitch", "num_episodes": 4000, "conjunction": "and"},
-        {"name": "map_randomization", "max_objects": 10},
-        SYMMETRY,
-        COLOR_PERMUTATION,
+        {"name": "map_randomization", "max_objects": 10}, SYMMETRY, COLOR_PERMUTATION,
     ),
-}
+}  # fmt: skip
 BUDGET_MINUTES = dict.fromkeys(("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3"), 40.0)
 COST_CLASSES = {
     **dict.fromkeys(("MazeS4G1", "MazeS4G2", "MazeClose", "LocS10N1"), "MazeS4G1"),
     **dict.fromkeys(("MazeS7G1", "MazeS7G2"), "MazeS7G2"),
 }
 ORACLE_VERSIONS = {"BlockUnlock": 2, "KeyCorridorS3R3": 2}  # `privileged_goals` was corrected there (docs/log.md)
-
-
-def babyai_spec(width: int, height: int, num_goals: int = 1) -> PlanSpec:
-    """What is observed, done and planned in a MiniGrid environment of this size.
-
-    A state is a cell and a direction, `cell · 4 + direction`; a goal is a cell, `x + width · y`.
-    """
-    num_cells = width * height
-    return PlanSpec(
-        fields={
-            "state": Field("category", sizes=(num_cells * DIRECTIONS,)),
-            "grid": Field("grid", (width, height), CHANNEL_SIZES),
-            "mission": MISSION_FIELD,
-            "carrying": Field("category", (2,), CHANNEL_SIZES[:2]),
-        },
-        actions=Actions(len(ACTION_NAMES), names=ACTION_NAMES),
-        streams={
-            "states": Stream(num_cells * DIRECTIONS, observed="state", points_at="grid", directions=DIRECTIONS),
-            "goals": Stream(num_cells, (num_goals,), points_at="grid"),
-        },
-    )
 
 
 def observe(env: Any, observation: Mapping[str, Any]) -> Observation:
@@ -114,9 +72,9 @@ class SubgoalLabeller:
         facing = self.geometry.cell(*front)
         reached = []
         if tuple(before["carrying"]) == NOTHING_CARRIED and tuple(after["carrying"]) != NOTHING_CARRIED:
-            reached.append((facing, "key" if after["carrying"][0] == KEY else "blocker"))
+            reached.append((facing, "key" if after["carrying"][0] == babyai.KEY else "blocker"))
         was, now = before["grid"][front], after["grid"][front]
-        if was[0] == DOOR and was[2] == LOCKED != now[2]:
+        if was[0] == babyai.DOOR and was[2] == babyai.LOCKED != now[2]:
             reached.append((facing, "door"))
         if hasattr(self.level, "instrs"):
             completed = completed_parts(self.level.instrs, success)
@@ -146,7 +104,7 @@ def privileged_goals(env: Any) -> list[int]:
         # What is nowhere on the map is carried by the agent.
         targets += nearest(tuple(position) for position in part.desc.obj_poss) or [geometry.cell(*level.agent_pos)]
     on_the_way: list[int] = []
-    objects = {(x, y): item for x in range(level.width) for y in range(level.height) if (item := level.grid.get(x, y))}
+    objects = {at: item for at in np.ndindex(level.width, level.height) if (item := level.grid.get(*at))}
     for (x, y), door in objects.items():
         if door.type == "door" and door.is_locked:
             keys = {at: item for at, item in objects.items() if (item.type, item.color) == ("key", door.color)}

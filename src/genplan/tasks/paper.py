@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["TP", "IC", "AP"]
-SPLITS: tuple[Split, ...] = ("TP", "IC", "AP")
 METHOD_NAMES = ("GenPlan-M", "GenPlan-U", "LEAP⊖GC", "LEAP", "DT", "LEAP⊕H")  # the last in adaptive rows only
 RANDOM_POLICIES = ("uniform", "demos", "forward")
 
@@ -24,8 +23,8 @@ class Row:
     iterations: int
     entropy: float
     leap_iterations: int
-    paper: Mapping[str, float] = field(default_factory=dict)  # method -> success in per cent
-    random: Mapping[str, int] = field(default_factory=dict)  # random policy -> success in per cent
+    paper: Mapping[str, float]  # method -> success in per cent
+    random: Mapping[str, int]  # random policy -> success in per cent
 
     @property
     def name(self) -> str:
@@ -37,18 +36,9 @@ def _row(
     split: Split, task: str, settings: tuple[int, int, int, int], paper: tuple[float, ...], random: tuple[int, ...]
 ) -> Row:
     horizon, context, iterations, leap_iterations = settings
-    return Row(
-        split=split,
-        task=task,
-        train_task="LocS10N1" if split == "AP" else task,
-        horizon=horizon,
-        context=context,
-        iterations=iterations,
-        entropy=0.7 if split == "AP" else 0.3,
-        leap_iterations=leap_iterations,
-        paper=dict(zip(METHOD_NAMES, paper, strict=False)),
-        random=dict(zip(RANDOM_POLICIES, random, strict=True)),
-    )
+    train_task, entropy = ("LocS10N1", 0.7) if split == "AP" else (task, 0.3)
+    numbers = dict(zip(METHOD_NAMES, paper, strict=False)), dict(zip(RANDOM_POLICIES, random, strict=True))
+    return Row(split, task, train_task, horizon, context, iterations, entropy, leap_iterations, *numbers)
 
 
 SMALL, LARGE, LONG, SEQUENCE = (10, 1, 5, 10), (20, 1, 10, 50), (30, 10, 15, 50), (20, 1, 10, 40)

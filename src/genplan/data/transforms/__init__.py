@@ -24,35 +24,15 @@ from genplan.spec import PlanSpec
 from genplan.types import Episode
 
 Transform = BatchTransform | EpisodeTransform
-TRANSFORMS: Mapping[str, type[Any]] = {
-    "stitch": Stitch,
-    "map_randomization": MapRandomization,
-    "symmetry": Symmetry,
-    "color_permutation": ColorPermutation,
-}
-
-__all__ = [
-    "TRANSFORMS",
-    "ColorPermutation",
-    "MapRandomization",
-    "Stitch",
-    "Symmetry",
-    "Transform",
-    "extend_episodes",
-    "transform_from_json",
-    "transform_to_json",
-]
+TRANSFORMS: Mapping[str, type[Any]] = {one.name: one for one in (Stitch, MapRandomization, Symmetry, ColorPermutation)}
 
 
 def extend_episodes(
     transforms: Sequence[Transform], spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator
 ) -> list[Episode]:
     """The episodes, and what the transforms among these that make episodes make of them."""
-    extended = list(episodes)
-    for transform in transforms:
-        if isinstance(transform, EpisodeTransform):
-            extended += transform.episodes(spec, episodes, rng)
-    return extended
+    makers = [one for one in transforms if isinstance(one, EpisodeTransform)]
+    return [*episodes, *(episode for one in makers for episode in one.episodes(spec, episodes, rng))]
 
 
 def transform_to_json(transform: Any) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from genplan.flow import Rng
 from genplan.spec import PlanSpec
 from genplan.types import Batch, Observations
 
-LABEL = "colours"  # of the random draw, which results depend on: never change it
-
 
 @dataclass(frozen=True)
 class ColorPermutation:
@@ -49,18 +47,17 @@ class BoundColorPermutation:
         _, self.grid, _ = require_grid(spec, transform.name)
         self.feature, self.channel, self.num_colors = transform.feature, transform.channel, len(transform.words)
         sizes = spec.fields[self.grid].sizes
-        _check(f"channel {self.channel} of '{self.grid}'", sizes, self.channel, transform)
-        if not 0 <= min(transform.types) <= max(transform.types) < sizes[0]:
-            raise UserError(f"the types that have colors are {transform.types}, expected 0 to {sizes[0] - 1}")
+        self._check(f"channel {self.channel} of '{self.grid}'", sizes, self.channel)
         num_types = sizes[0]
+        if not 0 <= min(transform.types) <= max(transform.types) < num_types:
+            raise UserError(f"the types that have colors are {transform.types}, expected 0 to {num_types - 1}")
         if self.feature is not None:
             name, index = self.feature
             one = spec.fields.get(name)
             sizes = one.sizes if one is not None and one.kind == "category" and index > 0 else ()
-            _check(f"number {index} of '{name}'", sizes, index, transform)
+            self._check(f"number {index} of '{name}'", sizes, index)
             num_types = max(num_types, sizes[index - 1])
-        self.has_color = torch.zeros(num_types, dtype=torch.bool)
-        self.has_color[list(transform.types)] = True
+        self.has_color = torch.isin(torch.arange(num_types), torch.tensor(transform.types))
         self.mission = spec.words_field
         if self.mission is not None:
             vocabulary = spec.fields[self.mission].vocabulary
@@ -70,15 +67,20 @@ class BoundColorPermutation:
             self.words = torch.tensor([vocabulary.index(word) for word in transform.words])
             self.identity = torch.arange(len(vocabulary))
 
-    def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
-        return self.apply(batch, self.permutations(batch.num_scenes, rng.fold(LABEL)))
+    def _check(self, what: str, sizes: tuple[int, ...], index: int) -> None:
+        found = sizes[index] if 0 <= index < len(sizes) else None
+        if found != self.num_colors:
+            raise UserError(
+                f"the transform 'color_permutation' exchanges {self.num_colors} colors in {what}, which has "
+                f"{'no such thing' if found is None else f'{found} values'}; expected as many colors"
+            )
 
-    def permutations(self, number: int, rng: Rng) -> Tensor:
-        """Old color -> new color, [number, colors]."""
-        return rng.uniform((number, self.num_colors)).argsort(-1)
+    def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
+        rng = rng.fold("colours")  # results depend on this label: never change it
+        return self.apply(batch, rng.uniform((batch.num_scenes, self.num_colors)).argsort(-1))
 
     def apply(self, batch: Batch, permutations: Tensor) -> Batch:
-        """One permutation for each scene, [M, colors]."""
+        """One permutation for each scene, [M, colors]: old color -> new color."""
         scene, current, history = dict(batch.scene.fields), batch.current, batch.history
         scene[self.grid] = self._exchange(scene[self.grid], permutations, self.channel, 0)
         if self.mission is not None:
@@ -101,12 +103,3 @@ class BoundColorPermutation:
         exchanged = values.clone()
         exchanged[..., color] = torch.where(self.has_color[values[..., type_].long()], new, old).to(values.dtype)
         return exchanged
-
-
-def _check(what: str, sizes: tuple[int, ...], index: int, transform: ColorPermutation) -> None:
-    if not 0 <= index < len(sizes) or sizes[index] != len(transform.words):
-        found = f"{sizes[index]} values" if 0 <= index < len(sizes) else "no such thing"
-        raise UserError(
-            f"the transform '{transform.name}' exchanges {len(transform.words)} colors in {what}, "
-            f"which has {found}; expected as many colors"
-        )

@@ -11,13 +11,12 @@ from genplan.spec import Geometry, PlanSpec
 
 def require_grid(spec: PlanSpec, transform: str) -> tuple[str, str, Geometry]:
     """The observed state, the grid that states point at, and its geometry; refused if there are none."""
-    state, grid, geometry = spec.state_field, spec.grid_field, spec.geometry
-    if state is None or grid is None or geometry is None:
+    if spec.state_field is None or spec.grid_field is None or spec.geometry is None:
         raise UserError(
             f"the transform '{transform}' needs observed states that point at a grid, found the fields "
             f"{', '.join(spec.fields)}; train without it"
         )
-    return state, grid, geometry
+    return spec.state_field, spec.grid_field, spec.geometry
 
 
 def flatten_grid(grids: Tensor) -> Tensor:

@@ -10,9 +10,7 @@ neither shunned nor sought, until it is known what comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -49,52 +47,21 @@ class MapRandomization:
 
 
 class BoundMapRandomization:
-    def __init__(self, windows: Windows, max_objects: int) -> None:
-        self.state, self.grid, self.geometry = require_grid(windows.spec, MapRandomization.name)
-        self.windows, self.max_objects = windows, max_objects
+    """What stands where in the K recorded scenes. Labels of random draws are part of results: never change them."""
 
-    @cached_property
-    def randomizer(self) -> Randomizer:
-        """Made when first needed: windows of held-out episodes never are augmented."""
-        windows, geometry, goals = self.windows, self.geometry, self.windows.spec.goals
+    def __init__(self, windows: Windows, max_objects: int) -> None:
+        state, grid, geometry = require_grid(windows.spec, MapRandomization.name)
+        self.grid, self.max_objects = grid, max_objects
+        grids, goals = flatten_grid(windows.scenes[grid]), windows.spec.goals  # uint8 [K, cells, C]
         _, episode = torch.unique(windows.first, return_inverse=True)  # [N]
-        visited_cells = torch.zeros(int(episode[-1]) + 1, geometry.num_cells, dtype=torch.bool)
+        visited_cells = torch.zeros(int(episode[-1]) + 1, geometry.num_cells, dtype=torch.bool)  # [E, cells]
         goal_cells = torch.zeros_like(visited_cells)
-        visited_cells[episode, windows.steps[self.state] // geometry.directions] = True
-        if goals is not None and goals.points_at == self.grid and windows.goals is not None:
-            assert windows.goals_known is not None
+        visited_cells[episode, windows.steps[state] // geometry.directions] = True
+        if goals is not None and goals.points_at == grid and windows.goals is not None:
             known = windows.goals_known
             step = known.nonzero(as_tuple=True)[0]
             goal_cells[episode[step], windows.goals[known] // goals.directions] = True
-        grids = windows.scenes[self.grid]
-        episode_of_scene = torch.zeros(len(grids), dtype=torch.int64).scatter(0, windows.scene_of_step, episode)
-        sizes = windows.spec.fields[self.grid].sizes
-        return Randomizer(flatten_grid(grids), episode_of_scene, visited_cells, goal_cells, sizes, geometry.width)
-
-    def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
-        grids = batch.scene[self.grid]
-        cells = self.randomizer.apply(flatten_grid(grids), drawn.scenes, self.max_objects, rng.fold("clutter"))
-        scene = {**batch.scene.fields, self.grid: unflatten_grid(cells, grids.shape)}
-        return replace(batch, scene=Observations(scene))
-
-
-class Randomizer:
-    """What stands where in the recorded scenes. Labels of random draws are part of results: never change them."""
-
-    def __init__(
-        self,
-        grids: Tensor,
-        episode: Tensor,
-        visited_cells: Tensor,
-        goal_cells: Tensor,
-        sizes: Sequence[int],
-        width: int,
-    ) -> None:
-        """grids uint8 [K, cells, C], each of an `episode` [K]; bool [E, cells]: where it went, what it was sent to.
-
-        sizes  [C] the vocabulary of each channel
-        width  of a grid: cells in a row
-        """
+        episode = torch.zeros(len(grids), dtype=torch.int64).scatter(0, windows.scene_of_step, episode)  # [K]
         number, num_cells, channels = grids.shape
         self.cell_types, cell_type = torch.unique(grids.reshape(-1, channels), dim=0, return_inverse=True)
         cell_type = cell_type.reshape(number, num_cells)
@@ -111,22 +78,27 @@ class Randomizer:
         solid = cell_type[(cell_type != self.floor) & ~goal_types.any(0)[cell_type] & ~visited]
         self.wall = solid.mode().values if len(solid) else self.floor
         # The first channel tells what an object is.
+        self.sizes = windows.spec.fields[grid].sizes
         seen = torch.unique(self.cell_types[:, 0]).tolist()
-        self.unseen = torch.tensor([kind for kind in range(sizes[0]) if kind not in seen], dtype=torch.int64)
-        self.sizes = sizes
-        index = torch.arange(num_cells)
-        self.rows, self.columns = index // width, index % width
-        self.num_rows, self.num_columns = num_cells // width, width
+        self.unseen = torch.tensor([kind for kind in range(self.sizes[0]) if kind not in seen], dtype=torch.int64)
+        self.width, self.height, _ = geometry
+        self.cells = torch.arange(num_cells)
 
-    def apply(self, grids: Tensor, scenes: Tensor, max_objects: int, rng: Rng) -> Tensor:
-        """Into grids [M, cells, C], which are numbers `scenes` [M], up to so many objects each, and all the rest."""
+    def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
+        grids = batch.scene[self.grid]
+        cells = self._randomize(flatten_grid(grids), drawn.scenes, rng.fold("clutter"))
+        scene = {**batch.scene.fields, self.grid: unflatten_grid(cells, grids.shape)}
+        return replace(batch, scene=Observations(scene))
+
+    def _randomize(self, grids: Tensor, scenes: Tensor, rng: Rng) -> Tensor:
+        """Into grids [M, cells, C], which are numbers `scenes` [M]: objects, walls, and cells of unseen types."""
         shape, each = grids.shape[:2], (len(grids), 1)
         free = self.free[scenes]
         walls, passages = self._walls(scenes, rng.fold("walls"))
         cell_type = torch.where(walls, self.wall, -1)
         if len(self.objects):
             chosen = rng.fold("things").integers(len(self.objects), shape)
-            number = rng.fold("number").integers(max_objects + 1, each)
+            number = rng.fold("number").integers(self.max_objects + 1, each)
             here = self._sample_cells(free, number, rng.fold("places")) & ~self.goal_objects[scenes].gather(1, chosen)
             cell_type = torch.where(here, self.objects[chosen], cell_type)
         grids = torch.where((cell_type >= 0)[..., None], self.cell_types[cell_type.clamp(min=0)], grids)
@@ -149,8 +121,8 @@ class Randomizer:
         in_row, in_column = (
             rng.fold(label).uniform((len(scenes), number))[:, lines] < MAX_LINES * density
             for label, number, lines in (
-                ("rows", self.num_rows, self.rows),
-                ("columns", self.num_columns, self.columns),
+                ("rows", self.height, self.cells // self.width),
+                ("columns", self.width, self.cells % self.width),
             )
         )
         lines = (in_row | in_column) & (kind < LINE_WALLS_PROB)

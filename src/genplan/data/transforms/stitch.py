@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -40,8 +40,7 @@ class Stitch:
 
     def episodes(self, spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
         """Results depend on the order in which numbers are drawn from `rng`: never change it."""
-        stitcher = Stitcher(spec, episodes, self.conjunction)
-        if made := stitcher.make(self.num_episodes, rng):
+        if made := Stitcher(spec, episodes, self.conjunction).make(self.num_episodes, rng):
             return made
         raise UserError(
             f"{self.num_episodes} episodes are to be stitched, and of the {len(episodes)} demonstrations no two pass "
@@ -49,15 +48,20 @@ class Stitch:
         )
 
 
-class Timestep(NamedTuple):
-    episode: int
-    step: int
+class Demo(NamedTuple):
+    """A demonstration that leads to one object, in a room where nothing ever changes."""
+
+    episode: Episode
+    states: list[int]
+    goal: int  # the cell of the goal object
+    background: NDArray[np.uint8]  # the grid without that object
+    layout: bytes  # equal in rooms that look alike
 
 
 class Segment(NamedTuple):
     """How one object was reached: the demonstration that it ends with, and the steps."""
 
-    last: int
+    last: Demo
     states: list[int]  # one more than actions
     actions: list[Any]
 
@@ -71,36 +75,29 @@ class Stitcher:
             raise UserError(f"missions cannot be joined by '{conjunction}': it is not among their words")
         self.conjunction = vocabulary.index(conjunction) if conjunction else None
         self.others = [name for name in spec.fields if name not in (self.state, self.grid, self.mission)]
-        self.episodes: list[Episode] = []
-        self.backgrounds: list[NDArray[np.uint8]] = []  # each one's grid, without the goal object
-        self.layout_keys: list[bytes] = []  # equal where nothing else differs
-        self.timesteps: dict[tuple[bytes, int], list[Timestep]] = {}  # of a state, in rooms that look alike
-        for episode in episodes:
-            if (background := self._background(episode)) is not None:
-                number = len(self.episodes)
-                others = [episode.observations[name][0].tobytes() for name in self.others]
-                self.episodes.append(episode)
-                self.backgrounds.append(background)
-                self.layout_keys.append(b"".join([background.tobytes(), *others]))
-                for step, state in enumerate(episode.observations[self.state][:-1].tolist()):
-                    self.timesteps.setdefault((self.layout_keys[-1], state), []).append(Timestep(number, step))
+        self.demos = [demo for episode in episodes if (demo := self._demo(episode)) is not None]
+        self.timesteps: dict[tuple[bytes, int], list[tuple[Demo, int]]] = {}  # by layout and state, but for last ones
+        for demo in self.demos:
+            for step, state in enumerate(demo.states[:-1]):
+                self.timesteps.setdefault((demo.layout, state), []).append((demo, step))
 
-    def _background(self, episode: Episode) -> NDArray[np.uint8] | None:
-        """The grid of a demonstration without the goal object; None unless that is one, and nothing ever changed."""
-        if [goal.type for goal in episode.subgoals] != list(TARGET):
+    def _demo(self, episode: Episode) -> Demo | None:
+        """None unless it leads to one object, and nothing ever changed."""
+        constant = [episode.observations[name] for name in (self.grid, *self.others)]
+        if [goal.type for goal in episode.subgoals] != list(TARGET) or any((one != one[0]).any() for one in constant):
             return None
-        columns = [episode.observations[name] for name in (self.grid, *self.others)]
-        if any((column != column[0]).any() for column in columns):
-            return None
-        background: NDArray[np.uint8] = episode.observations[self.grid][0].copy()
-        start = int(episode.observations[self.state][0]) // self.geometry.directions
-        background[self.geometry.position(self._goal(episode))] = background[self.geometry.position(start)]
-        return background
+        states = episode.observations[self.state].tolist()
+        goal = episode.subgoals[-1].token // (1 if self.spec.goals is None else self.spec.goals.directions)
+        background = constant[0][0].copy()
+        start = self.geometry.position(states[0] // self.geometry.directions)
+        background[self.geometry.position(goal)] = background[start]
+        layout = b"".join([background.tobytes(), *(one[0].tobytes() for one in constant[1:])])
+        return Demo(episode, states, goal, background, layout)
 
     def make(self, number: int, rng: np.random.Generator) -> list[Episode]:
         """So many stitched demonstrations, or fewer where there is little to stitch."""
         made: list[Episode] = []
-        for index in range(number if self.episodes else 0):
+        for index in range(number if self.demos else 0):
             num_goals = 1 + (0 if self.conjunction is None else index % 2)
             tries = (self._propose(num_goals, rng) for _ in range(MAX_TRIES))
             if (stitched := next((one for one in tries if one is not None), None)) is not None:
@@ -109,90 +106,73 @@ class Stitcher:
 
     def _propose(self, num_goals: int, rng: np.random.Generator) -> Episode | None:
         """One that begins as a random demonstration does; None if it comes to nothing."""
-        first = int(rng.integers(len(self.episodes)))
-        segments = [self._segment(Timestep(first, 0), int(rng.integers(num_goals == 1, MAX_SPLICES + 1)), rng)]
+        first = self.demos[rng.integers(len(self.demos))]
+        segments = [self._segment(first, 0, int(rng.integers(num_goals == 1, MAX_SPLICES + 1)), rng)]
         while len(segments) < num_goals:
             then = self._matching_timestep(segments[-1].last, segments[-1].states[-1], rng)
             if then is None:
                 return None
-            segments.append(self._segment(then, int(rng.integers(MAX_SPLICES + 1)), rng))
-        if len(segments) == 1 and segments[0].last == first:  # nothing but a demonstration, or a detour of one
+            segments.append(self._segment(*then, int(rng.integers(MAX_SPLICES + 1)), rng))
+        if num_goals == 1 and segments[0].last is first:  # nothing but a demonstration, or a detour of one
             return None
-        goals = [self._goal(self.episodes[segment.last]) for segment in segments]
-        if any(self._revisits(segment, goal) for segment, goal in zip(segments, goals, strict=True)):
-            return None
-        visited = {cell for segment in segments for cell in self._cells(segment)}
-        if visited & set(goals) or (num_goals > 1 and self._passes_second_goal(segments, goals)):
-            return None
-        return self._to_episode(segments, goals, rng)
+        return self._to_episode(segments, rng) if self._is_plausible(segments) else None
 
-    def _segment(self, begin: Timestep, num_splices: int, rng: np.random.Generator) -> Segment:
+    def _segment(self, current: Demo, step: int, num_splices: int, rng: np.random.Generator) -> Segment:
         """On from a step of one demonstration, going over to others now and then, to the end of the last."""
         states: list[int] = []
         actions: list[Any] = []
-        current, step = begin
         for _ in range(num_splices):
-            episode = self.episodes[current]
-            if len(episode) - step < 2:
+            if len(current.episode) - step < 2:
                 break
-            over = int(rng.integers(step + 1, len(episode)))
-            column = episode.observations[self.state]
-            if (other := self._matching_timestep(current, int(column[over]), rng)) is None:
+            over = int(rng.integers(step + 1, len(current.episode)))
+            if (other := self._matching_timestep(current, current.states[over], rng)) is None:
                 continue
-            states += column[step:over].tolist()
-            actions += episode.actions[step:over].tolist()
+            states += current.states[step:over]
+            actions += current.episode.actions[step:over].tolist()
             current, step = other
-        episode = self.episodes[current]
-        states += episode.observations[self.state][step:].tolist()
-        return Segment(current, states, actions + episode.actions[step:].tolist())
+        return Segment(current, states + current.states[step:], actions + current.episode.actions[step:].tolist())
 
-    def _matching_timestep(self, current: int, state: int, rng: np.random.Generator) -> Timestep | None:
+    def _matching_timestep(self, current: Demo, state: int, rng: np.random.Generator) -> tuple[Demo, int] | None:
         """A step of some other demonstration in this state, before its end."""
-        known = self.timesteps.get((self.layout_keys[current], state), [])
-        matching = [timestep for timestep in known if timestep.episode != current]
+        matching = [one for one in self.timesteps.get((current.layout, state), []) if one[0] is not current]
         return matching[rng.integers(len(matching))] if matching else None
 
-    def _revisits(self, segment: Segment, goal: int) -> bool:
-        """Whether a way comes back to or beside itself, as no demonstrator would have gone."""
-        near = self._near([*self._cells(segment), goal])
-        return len(set(segment.states)) < len(segment.states) or bool(np.triu(near, 2).any())
-
-    def _passes_second_goal(self, segments: Sequence[Segment], goals: Sequence[int]) -> bool:
-        """Whether the second object may have been reached on the way to the first, or both look alike."""
-        first, second = (self._goal_type(*both) for both in zip(segments, goals, strict=True))
-        return first == second or bool(self._near([*self._cells(segments[0]), *goals])[-1, :-1].any())
-
-    def _cells(self, segment: Segment) -> list[int]:
-        """In turn, each as often as it was entered."""
-        return [cell for cell, _ in groupby(state // self.geometry.directions for state in segment.states)]
+    def _is_plausible(self, segments: Sequence[Segment]) -> bool:
+        goals = [segment.last.goal for segment in segments]
+        ways = [  # cells in turn, each as often as it was entered
+            [cell for cell, _ in groupby(state // self.geometry.directions for state in segment.states)]
+            for segment in segments
+        ]
+        for segment, way, goal in zip(segments, ways, goals, strict=True):
+            # A way comes back to or beside itself, as no demonstrator would have gone.
+            if len(set(segment.states)) < len(segment.states) or np.triu(self._near([*way, goal]), 2).any():
+                return False
+        if not set(goals).isdisjoint(chain(*ways)):
+            return False
+        if len(segments) == 1:
+            return True
+        # The second object must not have been reached on the way to the first, nor look like it.
+        first, second = (self._goal_object(segment.last) for segment in segments)
+        return bool((first != second).any() and not self._near([*ways[0], *goals])[-1, :-1].any())
 
     def _near(self, cells: Sequence[int]) -> NDArray[np.bool_]:
         """[n, n]: which are the same, or side by side."""
-        x, y = np.array([self.geometry.position(cell) for cell in cells]).T
+        y, x = np.divmod(np.array(cells), self.geometry.width)
         near: NDArray[np.bool_] = np.abs(x[:, None] - x) + np.abs(y[:, None] - y) <= 1
         return near
 
-    def _goal(self, episode: Episode) -> int:
-        """The cell of the goal object."""
-        goals = self.spec.goals
-        return episode.subgoals[-1].token // (1 if goals is None else goals.directions)
+    def _goal_object(self, demo: Demo) -> NDArray[np.uint8]:
+        return np.asarray(demo.episode.observations[self.grid][0][self.geometry.position(demo.goal)])
 
-    def _goal_type(self, segment: Segment, goal: int) -> tuple[int, ...]:
-        grid = self.episodes[segment.last].observations[self.grid][0]
-        return tuple(grid[self.geometry.position(goal)].tolist())
-
-    def _to_episode(
-        self, segments: Sequence[Segment], goals: Sequence[int], rng: np.random.Generator
-    ) -> Episode | None:
+    def _to_episode(self, segments: Sequence[Segment], rng: np.random.Generator) -> Episode | None:
         """As one demonstration; None if its mission has more words than can be said."""
-        sources = [self.episodes[segment.last] for segment in segments]
-        grid = self.backgrounds[segments[0].last].copy()
+        sources = [segment.last.episode for segment in segments]
+        grid = segments[0].last.background.copy()
         subgoals = []
         states: list[int] = []
         actions: list[Any] = []
-        for segment, source, goal in zip(segments, sources, goals, strict=True):
-            place = self.geometry.position(goal)
-            grid[place] = source.observations[self.grid][0][place]
+        for segment, source in zip(segments, sources, strict=True):
+            grid[self.geometry.position(segment.last.goal)] = self._goal_object(segment.last)
             states[len(actions) :] = segment.states
             actions += segment.actions
             subgoals.append(SubGoal(len(actions) - 1, source.subgoals[-1].token, TARGET[0]))
@@ -222,8 +202,5 @@ class Stitcher:
         words = missions[0][missions[0] > 0]
         for mission in missions[1:]:
             words = np.concatenate([words, [self.conjunction], mission[mission > 0]])
-        joined = np.zeros_like(missions[0])
-        if len(words) > len(joined):
-            return None
-        joined[: len(words)] = words
-        return joined
+        padding = len(missions[0]) - len(words)
+        return None if padding < 0 else np.pad(words, (0, padding))

@@ -1,0 +1,78 @@
+"""Groups of settings that methods share, as parts of their `Config`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from genplan.errors import UserError
+
+
+def at_least(config: Any, least: float, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) >= least:
+            raise UserError(f"{name} is {getattr(config, name)}, expected at least {least}")
+
+
+def probability(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise UserError(f"{name} is {getattr(config, name)}, expected 0 to below 1")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The network that reads observations."""
+
+    hidden_size: int = 64
+    num_heads: int = 4
+    encoder_iterations: int = 24  # of the grid encoder's convolution
+    position_embedding: bool = False  # codes of a cell's position beside what the grid shows there
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "hidden_size", "num_heads", "encoder_iterations")
+        if self.hidden_size % self.num_heads:
+            raise UserError(f"hidden_size is {self.hidden_size}, expected a multiple of the {self.num_heads} heads")
+        probability(self, "dropout")
+
+
+@dataclass(frozen=True)
+class NetworkConfig(EncoderConfig):
+    """The network that reads observations, and the transformer behind it."""
+
+    num_layers: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "num_layers")
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """What is remembered of an episode."""
+
+    context_length: int = 2  # observations that are shown, the current one counted
+    visit_memory: bool = False  # the set of all states visited before, and what was done there
+    failed_action_prob: float = 0.25  # of training windows shown actions that failed before (with visit memory)
+    exploration: float = 0.0  # at test time: how readily another action is tried where nothing new happens
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "context_length")
+        at_least(self, 0, "exploration")
+        probability(self, "failed_action_prob")
+
+    @property
+    def num_past(self) -> int:
+        return self.context_length - 1
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    """How actions become tokens. `auto`: identity for discrete actions, bins for continuous ones."""
+
+    codec: Literal["auto", "identity", "bins"] = "auto"
+    bins: int = 64  # per dimension of a continuous action
+
+    def __post_init__(self) -> None:
+        at_least(self, 2, "bins")
