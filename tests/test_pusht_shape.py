@@ -126,7 +126,7 @@ def test_a_plan_is_relative_to_the_agent_at_its_start(episodes):
     assert torch.equal(origin, batch.current["observation"][:, AGENT:])
     tokens, valid = planner.action_tokens(batch)
     assert tokens.shape == valid.shape == (64, HORIZON, 2)
-    assert planner.codec.num_clipped == 0
+    assert planner.clipped_share(batch) == 0
     decoded = planner.codec.decode(tokens, origin)
     assert ((decoded - batch.actions).abs() <= size / 2 * 1.01)[batch.valid["actions"]].all()
 

@@ -242,7 +242,7 @@ def short_test(monkeypatch):
 
 def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, short_test):
     out = tmp_path / "planner"
-    with pytest.raises(UserError, match="there is no setting 'wit'"):
+    with pytest.raises(UserError, match="wit cannot be set for a trained GenPlan; expected iterations"):
         export.export(finished, out, {"wit": 2})
     ended = []
     card = export.export(finished, out, {"action_steps": 3}, ended.append)

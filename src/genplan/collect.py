@@ -28,7 +28,7 @@ from genplan.files import write_atomically
 from genplan.jobs import Job, LocalExecutor, Report, file_lock
 from genplan.names import load_planner
 from genplan.rollout import EnvBatch, rollout
-from genplan.tasks.files import user_code_errors
+from genplan.tasks.files import short_name, user_code_errors
 from genplan.types import TRAIN_SEEDS, Env, Episode, Planner, SubGoal, Task
 
 CHUNK = 25  # seeds per file: at most this much work is lost
@@ -57,7 +57,7 @@ class CollectConfig:
     @property
     def name(self) -> str:
         """The dataset's name in Minari."""
-        task = Path(self.task.rpartition(".py:")[0]).stem if ".py:" in self.task else self.task
+        task = short_name(self.task)
         expert = "".join(c if c.isalnum() else "-" for c in self.expert.rpartition("/")[2])
         start = "" if self.seed == TRAIN_SEEDS[0] else f"-from-{self.seed}"
         return f"genplan/{task}/{expert}-{self.episodes}{start}-v0"

@@ -108,7 +108,7 @@ def evaluate(
     if task.expert is not None:
         # The expert plays the environment as it is, without slips: its steps are the measure of a good path.
         played = timed(task.expert())
-        references["expert"] = {rollout.seed: rollout.num_steps for rollout in played.rollouts}
+        references["expert"] = {one.seed: one.num_steps if one.success else None for one in played.rollouts}
         _, of_expert = score(played)
     rollouts, of_planner = score(timed(planner, action_steps=action_steps, wrapper=wrapper))
     of_random = None if baseline is None else score(timed(baseline, wrapper=wrapper))[1]

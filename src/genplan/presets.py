@@ -54,7 +54,7 @@ class TrainConfig:
 
 
 WAYPOINTS = ("blocker", "key", "door", "target")
-MEMORY = {"visit_memory": True}
+MEMORY = {"context_length": 2, "visit_memory": True}
 LARGE = {"encoder_iterations": 36, "position_embedding": True, **MEMORY}
 Settings = Mapping[str, Any]
 # What differs from one task to another in the preset `default`, for the planner and for the training. Settings that a

@@ -183,8 +183,12 @@ class Trainer:
         ema_model = self.ema.model(self.planner)
         metrics: dict[str, float] = {}
         for number in range(VALIDATION_BATCHES):
-            losses = ema_model.loss(*self._draw(self.held_out, 0, VALIDATION, number))
-            for name, value in {"loss": losses.total, **losses.metrics}.items():
+            batch, rng = self._draw(self.held_out, 0, VALIDATION, number)
+            losses = ema_model.loss(batch, rng)
+            found = {"loss": losses.total, **losses.metrics}
+            if batch.spec.actions.n is None:
+                found["clipped_actions"] = ema_model.clipped_share(batch)
+            for name, value in found.items():
                 metrics[f"val/{name}"] = metrics.get(f"val/{name}", 0.0) + value.item() / VALIDATION_BATCHES
         self._log(metrics)
         if metrics["val/loss"] <= self.best_loss:

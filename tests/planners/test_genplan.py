@@ -328,3 +328,9 @@ def test_wrong_settings_are_refused(config, wrong, message):
 
 def test_what_is_needed_of_the_data():
     assert make(number_spec(), visit_memory=True).needs == WindowNeeds(5, 3, ("target",), True)
+
+
+def test_what_is_built_into_the_weights_cannot_be_chosen_when_planning():
+    model = make(grid_spec(7, 7))
+    with pytest.raises(UserError, match="hidden_size cannot be set for a trained GenPlan; expected iterations"):
+        model.with_options(hidden_size=8)

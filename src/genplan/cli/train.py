@@ -127,6 +127,7 @@ def train(arguments: Sequence[str]) -> int:
     """Train a planner; stop with Ctrl-C and continue with --resume."""
     from genplan import config, presets, runs, tasks
     from genplan.collect import CollectConfig
+    from genplan.tasks.files import short_name
 
     given, of_planner, of_training = parse(arguments)
     console, task, method = Console(), given.task, given.method
@@ -142,8 +143,7 @@ def train(arguments: Sequence[str]) -> int:
         recipe: Any = presets.default_transforms(task, given.preset)
         if given.transforms is not None:
             recipe = choose_transforms(recipe, given.transforms)
-        short = [name.rpartition(":")[2] if ".py:" in name else name for name in (task, method)]
-        folder = given.out or Path("runs") / "-".join(short)
+        folder = given.out or Path("runs") / "-".join(map(short_name, (task, method)))
         if given.data is None:
             for name in tasks.task_names(task):
                 collect_demos(console, CollectConfig(name))

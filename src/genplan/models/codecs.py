@@ -24,7 +24,6 @@ class ActionCodec(nn.Module):
     """
 
     chunk = 1
-    num_clipped = 0  # actions that were encoded and lie outside what can be decoded
 
     def __init__(self, actions: Actions, config: CodecConfig) -> None:
         super().__init__()
@@ -36,12 +35,13 @@ class ActionCodec(nn.Module):
         """From actions [N, *A], relative to their origin if they have one; errors of reconstruction by name."""
         return {}
 
-    def encode(self, actions: Tensor, origin: Tensor | None, valid: Tensor | None = None) -> Tensor:
-        """Actions [B, H, *A], and what they are relative to, [B, *A] -> tokens [B, H / chunk, *stream.shape].
-
-        `valid` bool [B, H]: False where an action is padding, which is never counted as clipped.
-        """
+    def encode(self, actions: Tensor, origin: Tensor | None) -> Tensor:
+        """Actions [B, H, *A], and what they are relative to, [B, *A] -> tokens [B, H / chunk, *stream.shape]."""
         return actions
+
+    def is_clipped(self, actions: Tensor, origin: Tensor | None) -> Tensor:
+        """Which of the actions lie outside what can be decoded, bool [B, H]."""
+        return torch.zeros(actions.shape[:2], dtype=torch.bool, device=actions.device)
 
     def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
         """The reverse: actions inside the environment's space, whatever the tokens."""
@@ -52,7 +52,7 @@ class UniformBins(ActionCodec):
     """Every dimension of a continuous action in equal bins between the least and the largest demonstrated value.
 
     Error of a value within that range: at most half a bin, (high − low) / (2 · bins), per dimension. Values outside are
-    clipped and counted. A dimension that never changes has one value.
+    clipped, and `is_clipped` says which. A dimension that never changes has one value.
     """
 
     low: Tensor
@@ -91,11 +91,12 @@ class UniformBins(ActionCodec):
     def _values(self, tokens: Tensor) -> Tensor:
         return self.low + (tokens + 0.5) / self.stream.size * self._range()
 
-    def encode(self, actions: Tensor, origin: Tensor | None, valid: Tensor | None = None) -> Tensor:
+    def encode(self, actions: Tensor, origin: Tensor | None) -> Tensor:
+        return self._tokens(actions if origin is None else actions - origin[:, None])
+
+    def is_clipped(self, actions: Tensor, origin: Tensor | None) -> Tensor:
         values = actions if origin is None else actions - origin[:, None]
-        clipped = ((values < self.low) | (values > self.high)).any(-1)
-        self.num_clipped += int((clipped if valid is None else clipped & valid).sum())
-        return self._tokens(values)
+        return ((values < self.low) | (values > self.high)).any(-1)
 
     def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
         values = self._values(tokens) if origin is None else self._values(tokens) + origin[:, None]

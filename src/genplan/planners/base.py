@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from genplan.config import override
+from genplan.config import leaves, override
 from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.models.codecs import demonstrated_actions, make_codec
@@ -25,6 +25,9 @@ from genplan.types import Batch, Episode, History, Losses, Observations, Oracle,
 
 # Label of random draws, part of every result: never renamed.
 RNG_FAILED = "vain"
+# Settings that are not built into the weights, and can be chosen when planning.
+OPTIONS = ("iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
+           "exploration", "outcome_memory")  # fmt: skip
 
 
 class LearnedPlanner(nn.Module):
@@ -97,9 +100,14 @@ class LearnedPlanner(nn.Module):
     def action_tokens(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Demonstrated actions as tokens [B, H / chunk, *codes], and which are valid: of chunks that are whole."""
         valid = batch.valid["actions"]
-        tokens = self.codec.encode(batch.actions, self.origin(batch.current), valid)
+        tokens = self.codec.encode(batch.actions, self.origin(batch.current))
         valid = valid.reshape(len(valid), -1, self.codec.chunk).all(-1)
         return tokens, valid.reshape(*valid.shape, *(1 for _ in self.codec.stream.shape)).expand_as(tokens)
+
+    def clipped_share(self, batch: Batch) -> Tensor:
+        """Of the demonstrated actions, those that the codec cannot express and clips."""
+        valid = batch.valid["actions"]
+        return (self.codec.is_clipped(batch.actions, self.origin(batch.current)) & valid).sum() / valid.sum()
 
     def with_failed_actions(self, batch: Batch, rows: Rng) -> History:
         """Now and then, other actions than the demonstrated one were done before, and left everything as it was.
@@ -192,7 +200,12 @@ class LearnedPlanner(nn.Module):
     # --- other settings, other sizes ---------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> Self:
-        """The same weights, used in another way (iterations, temperature, order, …)."""
+        """The same weights, used in another way: those of OPTIONS that the method has."""
+        known = [name for name in OPTIONS if name in leaves(self.config)]
+        if wrong := [name for name in options if name not in known]:
+            raise UserError(
+                f"{wrong[0]} cannot be set for a trained {type(self).__name__}; expected {', '.join(known)}"
+            )
         return self._with(config=override(self.config, **options)) if options else self
 
     def for_spec(self, spec: PlanSpec) -> Self:

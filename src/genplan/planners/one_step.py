@@ -68,7 +68,7 @@ class OneStepPlanner(LearnedPlanner):
         alike = history.valid
         for same in (history.same_scene, history.same_goals if self.privileged else None):
             alike = alike if same is None else alike & same
-        past = self.codec.encode(history.actions, None, history.valid)
+        past = self.codec.encode(history.actions, None)
         alike = alike.reshape(*alike.shape, *(1 for _ in past.shape[2:])).expand_as(past)
         return torch.cat([past, tokens], 1), torch.cat([alike, valid], 1)
 

@@ -52,7 +52,8 @@ def result_table(results: ResultTable, rows: Sequence[Row]) -> str:
         return "<p>No cell of these rows has been run yet.</p>"
     lines = []
     for row in rows:
-        current = (results.value(results.find_current(method, row.name), "success") for method in methods)
+        current = (results.value(results.find_current(method, row.name), "success") for method in methods
+                   if method != PRETRAINED and method not in results.privileged)  # fmt: skip
         best = max((value for value in current if value is not None), default=None)
         entries = []
         for method in methods:

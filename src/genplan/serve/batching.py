@@ -116,8 +116,10 @@ class Batcher:
                 raise BusyError(f"the request took longer than {TIMEOUT_SECONDS:.0f} s; ask for less")
             self._active.append((batch, work))
         except StopIteration as done:
-            for pending, response in zip(batch, done.value, strict=True):
+            for pending, response in zip(batch, done.value, strict=False):
                 pending.response.set_result(response)
+            for pending in batch[len(done.value) :]:
+                pending.response.set_exception(RuntimeError("the batch ended without a response to this request"))
         except Exception as error:
             for pending in batch:
                 pending.response.set_exception(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,14 @@ def import_object(name: str) -> Any:
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")
     return getattr(module, attribute)
+
+
+def short_name(name: str) -> str:
+    """For files and folders: of `file.py:Name` the file, with the name unless it is `task`; others as they are."""
+    if ".py:" not in name:
+        return name
+    stem, attribute = _path(name).stem, name.rpartition(":")[2]
+    return re.sub(r"[^\w-]", "-", stem if attribute == "task" else f"{stem}-{attribute}")
 
 
 @contextlib.contextmanager
