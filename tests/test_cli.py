@@ -49,8 +49,8 @@ MISTAKES = [
     (("demos", "none.py:task"), "there is no file 'none.py'", 1),
     (("train",), "name a task to train", 1),
     (("train", "--resume", "nothing"), "there is no config.json", 1),
-    (("train", "LocS10N1", "--resume", "nothing"), "expected one of the two", 1),
-    (("train", "--resume", "nothing", "--training.steps", "3"), "leave all flags but --resume out", 1),
+    (("train", "LocS10N1", "--resume", "nothing"), "there is no config.json", 1),
+    (("train", "--resume", "nothing", "--training.seed", "3"), "leave out all flags but task and method", 1),
     (("train", "LocS10N1", "--planner.hidden-size", "30"), "multiple of the 4 heads", 1),
     (("train", "LocS10N1", "--method", "GenPlan"), "there is no method 'GenPlan'; known are GenPlan-M, ", 1),
     (("train", "LocS10N1", "--method", "none.py:Mine"), "there is no file 'none.py'", 1),
@@ -64,7 +64,7 @@ MISTAKES = [
     (("eval", "bot", "--task", "LocS10N1", "--iterations", "3"), "can be set for trained planners", 1),
     (("plan", "nothing"), "there is no config.json", 1),
     (("bench", "run", "huge"), "there is no suite 'huge'; known are", 1),
-    (("reproduce", "nothing"), "there is no config.json", 1),
+    (("reproduce", "nothing"), "has no card.json", 1),
 ]
 
 

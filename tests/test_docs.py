@@ -15,6 +15,6 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_snippet_runs(code, tmp_path, monkeypatch):
+def test_snippet_runs(code, tmp_path, monkeypatch, entries_restored):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "snippet", "exec"), {"__name__": "snippet"})

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from genplan import bench, checkpoint, cli, config, metrics, names, planners, report, runs, tasks
 from genplan.bench import Cell, ResultStore, ResultTable
 from genplan.bench.run import run_cell
+from genplan.bench.table import label as method_label
 from genplan.collect import CollectConfig, collect, collect_episode
 from genplan.data.windows import Windows
 from genplan.errors import UserError
@@ -91,11 +92,15 @@ def test_a_method_is_trained_and_evaluated(method, folder, call):
     assert config.get(planners.default_settings(method), "doubt") == default
     call("train", "LocS10N1", "--method", method, "--data", data, "--transforms", "none", "--out", "run", *SMALL)
     assert '"doubt": 0.25' in (folder / "run" / "log.jsonl").read_text()
-    planner, run_config = checkpoint.load_planner(folder / "run")
+    named = ["--method", method] if ".py:" in method else []
+    planner, run_config = checkpoint.load_planner(folder / "run", *named[1:])
     assert type(planner).__name__ == "Mine"
     assert (run_config["method"], planner.config.doubt) == (method, 0.25)
-    assert "from step 4 to 4" in call("train", "--resume", "run")
-    assert "run on LocS10N1" in call("eval", "run", "--episodes", "1", "--seed", "2000")
+    next_step = " ".join(["genplan eval run", *named])
+    assert f"step 4 of 4; for more, name more --training.steps; evaluate: {next_step}\n" in call(
+        "train", "--resume", "run", *named
+    )
+    assert "run on LocS10N1" in call("eval", "run", *named, "--episodes", "1", "--seed", "2000")
     task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=3)
     control = names.load_planner(f"untrained:{method}", task)
     assert type(control).__name__ == "Mine"
@@ -122,7 +127,7 @@ def test_a_method_is_a_cell_of_the_benchmark_and_on_its_page(method, folder, mon
     label = "mine.py:Mine" if ".py:" in method else "Mine⊕"
     results = ResultTable(ResultStore(store.path))
     assert results.methods([cell.paper_row]) == ["GenPlan-M", method]
-    assert results.label(method) == label
+    assert method_label(method) == label
     assert not results.is_stale(results.find(method, "MazeS4N3G1"))
     page = report.benchmark_page(store.path, folder / "page.html").read_text()
     assert f"<th>{label}</th>" in page

@@ -85,6 +85,15 @@ def test_metrics_of_a_task():
     own = Metric("first", lambda one: float(one.rewards[0]))
     assert [one.name for one in resolve(dataclasses.replace(task, metrics=("success", own)))] == ["success", "first"]
     by_return = Task("x", task.make, task.spec, task.observe, 5, success=None)
-    assert [one.name for one in resolve(by_return)] == ["return", "steps", "stalling"]
+    assert [one.name for one in resolve(by_return)] == ["return", "steps"]
     with pytest.raises(UserError, match="names the metric 'sucess'; known are success"):
         resolve(dataclasses.replace(task, metrics=("sucess",)))
+
+
+def test_shares_are_checked_and_weighted():
+    share = Metric("doors", lambda one: 1.0, weight=lambda one: 4.0, interval="wilson")
+    found = summarize(share, [rollout(steps=3)] * 10)
+    assert found.value == 0.25
+    assert found.low < 0.25 < found.high < 0.42  # ten of forty
+    with pytest.raises(UserError, match="metric 'far' gives 3.0 for an episode, expected a share from 0 to 1"):
+        summarize(Metric("far", lambda one: 3.0, interval="wilson"), [rollout(steps=3)])

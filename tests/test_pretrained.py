@@ -7,9 +7,8 @@ import pytest
 
 import genplan
 from genplan import planners
-from genplan.checkpoint import pretrained
+from genplan.checkpoint import pretrained, read_card
 from genplan.config import override
-from genplan.export import read_card
 from genplan.rollout import play
 
 

@@ -19,6 +19,7 @@ from genplan.collect import CollectConfig, collect
 from genplan.config import override
 from genplan.errors import CheckpointError, UserError
 from genplan.evaluate import evaluate
+from genplan.files import write_sealed
 from genplan.planners.genplan import GenPlanConfig
 from genplan.presets import TrainConfig
 from genplan.rollout import play
@@ -170,11 +171,11 @@ def test_broken_checkpoints_are_refused(finished, tmp_path):
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
-        (None, {"format": 9}, "has format 9, expected 1 to 2"),
-        (None, {"planner": 3}, "'planner': 3, expected a dict"),
+        (None, {"format": 9}, "has format 9, expected 1 to 3"),
+        (None, {"planner": 3}, "'planner': 3, expected names with values"),
         ("planner", {"wdith": 3}, "there is no setting 'wdith'"),
         ("planner", {"horizon": "5"}, "horizon is '5', expected a whole number"),
-        ("planner", {"network": {"hidden_size": 64}}, "lacks|has shape"),
+        ("planner", {"network": {"hidden_size": 64}}, "lacks|has shape|larger network"),
         ("dataset", {"digest": "0"}, "expected 0 as when"),
     ],
 )
@@ -185,6 +186,9 @@ def test_changed_configs_are_refused(finished, tmp_path, part, change, message):
     config = json.loads(path.read_text())
     changed = {**config, **change} if part is None else {**config, part: {**config[part], **change}}
     path.write_text(json.dumps(changed))
+    with pytest.raises(UserError, match="was changed" if "format" not in change else "has format 9"):
+        checkpoint.load_planner(folder)
+    write_sealed(path, {name: value for name, value in changed.items() if name != "digest"})
     with pytest.raises(UserError, match=message):
         runs.resume_run(folder) if part == "dataset" else checkpoint.load_planner(folder)
 
@@ -213,7 +217,7 @@ def test_the_command_line_trains_plans_and_evaluates(data, tmp_path, monkeypatch
     small = ["--planner.hidden-size", "16", "--planner.num-layers", "1", "--planner.encoder-iterations", "1"]
     small += ["--training.steps", "4", "--training.batch-size", "8", "--training.windows-per-scene", "2"]
     call("train", TASK, "--out", "run", "--data", data, "--transforms", "symmetry", *small)
-    assert "from step 4 to 4" in call("train", "--resume", "run")
+    assert "run is trained: step 4 of 4" in call("train", "--resume", "run")
     assert "energy" in call("plan", "run", "--seed", "2000")
     call("eval", "run", "--episodes", "4", "--seed", "2000", "--execute", "10", "--json", "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
@@ -226,10 +230,53 @@ def test_the_command_line_trains_plans_and_evaluates(data, tmp_path, monkeypatch
     assert found["episodes"]["seeds"] == [2000, 2001, 2002, 2003]
     assert "untrained" in call("eval", "run", "--episodes", "2", "--seed", "2000", "--untrained", "--threads", "1")
     for arguments, message in (
-        (("train", TASK, "--out", "run", "--data", data), "there is a run in run already"),
+        (("train", TASK, "--out", "run", "--data", data), "run holds another run: transforms is"),
         (("eval", "run", "--episodes", "0"), "episodes is 0"),
     ):
         assert message in call(*arguments, code=1)
+
+
+SMALL = ("--planner.hidden-size", "16", "--planner.num-layers", "1", "--planner.encoder-iterations", "1",
+         "--training.batch-size", "8", "--training.windows-per-scene", "2")  # fmt: skip
+
+
+def test_the_same_command_goes_on_and_more_steps_extend(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def train(*flags, out="run", steps=4):
+        same = ["--data", data, "--transforms", "symmetry", *SMALL, "--training.steps", str(steps)]
+        cli.train([TASK, "--out", out, *same, *flags])
+        return capsys.readouterr().out
+
+    assert "from step 0 to 4" in train()
+    assert "run is trained: step 4 of 4; for more, name more --training.steps" in train()
+    assert "from step 4 to 8" in train(steps=8)
+    assert checkpoint.read_config(tmp_path / "run")["training"]["steps"] == 8
+    assert runs.resume_run(tmp_path / "run").config.steps == 8
+    assert "step 8 of 8" in train("--training.log-every", "2", steps=8)  # what is written may change
+    for flags, message in (
+        (("--planner.hidden-size", "32"), "hidden_size is 16 there, 32 given"),
+        (("--training.seed", "1"), "seed is 0 there, 1 given"),
+        (("--transforms", "none"), "transforms is .* there, .* given"),
+        (("--method", "GenPlan-U"), "method is GenPlan-M there, GenPlan-U given"),
+        (("--data", "other"), f"data is {data} there, other given"),
+    ):
+        with pytest.raises(UserError, match=message) as refused:
+            train(*flags, steps=8)
+        assert "name another --out" in str(refused.value)
+    with pytest.raises(UserError, match="run is a run of 8 steps, found 4; a run is not made shorter"):
+        train(steps=4)
+    # Stopped after it was extended, and extended in one go: the same bits.
+    train(out="whole")
+    train(out="whole", steps=8)
+    shutil.copytree("whole", "stopped")
+    trainers = [runs.resume_run(tmp_path / name, steps=12) for name in ("whole", "stopped")]
+    trainers[0].fit()
+    for _ in range(2):
+        trainers[1].training_step()
+    trainers[1].save()
+    runs.resume_run(tmp_path / "stopped").fit()
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
 
 
 @pytest.fixture
@@ -247,7 +294,7 @@ def test_exported_planners_are_small_loaded_and_reproduced(finished, tmp_path, s
     ended = []
     card = export.export(finished, out, {"action_steps": 3}, ended.append)
     assert sum(ended) == 9
-    assert export.read_card(out) == json.loads(json.dumps(card))
+    assert checkpoint.read_card(out) == json.loads(json.dumps(card))
     assert genplan.load(out).planner.config.action_steps == 3
     assert card["dataset"]["digest"]
     assert card["cpu_seconds"] >= 0
@@ -310,7 +357,7 @@ def test_one_planner_learns_tasks_of_different_size_and_number_of_goals(method, 
 
 
 def test_resuming_needs_the_same_data(finished, data, tmp_path, monkeypatch):
-    assert runs.dataset_matches(checkpoint.read_config(finished))
+    assert runs.dataset_matches(checkpoint.read_config(finished), TASK)
     monkeypatch.setitem(os.environ, "MINARI_DATASETS_PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no dataset"):
         runs.resume_run(finished)

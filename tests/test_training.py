@@ -21,7 +21,7 @@ def test_the_learning_rate_warms_up_and_decays():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps is 0, expected more than 0"),
+        ({"steps": 0}, "steps is 0, expected at least 1"),
         ({"batch_size": 10, "windows_per_scene": 4}, "batch_size is 10, expected a multiple of windows_per_scene, 4"),
         ({"ema_decay": 1}, "ema_decay is 1, expected 0 to below 1"),
         ({"weight_decay": -1}, "weight_decay is -1, expected at least 0"),

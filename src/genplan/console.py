@@ -227,6 +227,7 @@ def records_table(title: str, records: Mapping[str, Mapping[str, Any]]) -> Table
 def bench_tables(results: ResultTable, rows: Sequence[str]) -> Iterator[Table]:
     """Success in per cent, and SPL, of everything that has a cell in these rows."""
     from genplan.bench import CONTROLS
+    from genplan.bench.table import label
     from genplan.tasks.paper import ROWS
 
     for first in range(0, len(rows), ROWS_BESIDE):
@@ -236,7 +237,7 @@ def bench_tables(results: ResultTable, rows: Sequence[str]) -> Iterator[Table]:
         for method in (*results.methods(shown), *CONTROLS):
             found = [results.find(method, row.name) for row in shown]
             if any(found):
-                table.add_row(escape(results.label(method)), *(_bench_entry(results, one) for one in found))
+                table.add_row(escape(label(method)), *(_bench_entry(results, one) for one in found))
         yield table
 
 

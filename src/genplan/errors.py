@@ -19,3 +19,7 @@ class ExpertFailure(UserError):  # noqa: N818 (an outcome, not a defect)
 
 class CheckpointError(UserError):
     """A run folder or a file in it that cannot be read, or does not belong to what it is loaded into."""
+
+
+class ChangedFileWarning(UserWarning):
+    """A file of one's own is not the one that a run was trained with."""

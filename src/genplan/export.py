@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genplan import checkpoint, migrations, names, runs, tasks
+from genplan import checkpoint, names, runs, tasks
 from genplan import config as settings
-from genplan.errors import CheckpointError, UserError
+from genplan.errors import UserError
 from genplan.evaluate import evaluate, to_record
-from genplan.files import write_json
+from genplan.files import content_digest, plain, write_json, write_sealed
 from genplan.metrics import wilson
 from genplan.presets import TrainConfig
 from genplan.training import Progress
@@ -29,79 +28,99 @@ class Reproduction:
     card: Mapping[str, Any]
     results: Mapping[str, Any]  # as in a card
     same_dataset: bool
-    as_good: bool  # its success is not below the 95 % interval of the card's
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    """The card of an exported planner, in format 2."""
-    path = folder / "card.json"
-    if not path.is_file():
-        raise UserError(f"'{folder}' has no card.json; expected an exported planner, such as pretrained:MazeS4G1")
-    try:
-        return migrations.migrate_card(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}: {error}); use another copy") from error
+    as_good: bool  # its headline metric is not below the 95 % interval of the card's
 
 
 def export(
-    folder: Path, out: Path, options: Mapping[str, Any] | None = None, on_episodes: OnEpisodes | None = None
-) -> dict[str, Any]:
+    folder: Path, out: Path, options: Mapping[str, Any] | None = None, on_episodes: OnEpisodes | None = None,
+    task: str | None = None, method: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Write a finished run in half precision, evaluate what was written on the test seeds, and return its card.
 
-    `options`, by the names of settings, change how the planner is used from now on; its weights stay.
+    `options`, by the names of settings, change how the planner is used from now on; its weights stay. `task` and
+    `method` are needed if they are files.
     """
-    learned, config = checkpoint.load_planner(folder)
-    config["planner"] = settings.to_dict(learned.with_options(**(options or {})).config)
-    tensors, metadata = checkpoint.load_tensors(folder / "model.safetensors")
+    learned, _ = checkpoint.load_planner(folder, method)
+    config = checkpoint.read_config(folder)
+    checkpoint.allowed(config, "task", task, folder)
+    tensors, metadata = checkpoint.load_tensors(folder / "model.safetensors", config.pop("run"))
     _, last = checkpoint.load_tensors(folder / "last.safetensors")
-    step, steps = metadata["step"], config["training"]["steps"]
+    step, steps = metadata["step"], settings.from_dict(TrainConfig, config["training"]).steps
     if step < steps:
-        raise UserError(f"the run in {folder} is at step {step} of {steps}; finish it with --resume {folder}")
+        raise UserError(f"the run in {folder} is at step {step} of {steps}; finish it: genplan train --resume {folder}")
     if (out / "config.json").exists():
         raise UserError(f"there is a planner in {out} already; remove it or name another --out")
+    config["planner"] = settings.to_dict(learned.with_options(**(options or {})).config)
     weights = dict(learned.named_parameters())  # statistics of the data stay as they are
     half = {name: tensor.half() if name in weights else tensor for name, tensor in tensors.items()}
-    checkpoint.save_tensors(out / "model.safetensors", half, metadata)
-    write_json(out / "config.json", config)
+    digest = checkpoint.digest(half)
+    config["run"] = content_digest({**config, "weights": digest})  # other weights than those of the run
+    checkpoint.write_config(out, config)
+    checkpoint.save_tensors(out / "model.safetensors", half, {"step": step}, config["run"])
     card = {
         "format": checkpoint.FORMAT, "method": config["method"], "task": config["task"], "dataset": config["dataset"],
         "steps": steps, "cpu_seconds": round(last["cpu_seconds"]), "commit": config["commit"],
-        "weights": checkpoint.digest(half)[:16], "parameters": sum(tensor.numel() for tensor in half.values()),
-        "results": _evaluate(out, on_episodes),
+        "weights": digest[:16], "parameters": sum(tensor.numel() for tensor in half.values()),
+        "results": plain(_evaluate(out, on_episodes, task, method)),
     }  # fmt: skip
-    write_json(out / "card.json", card)
+    write_sealed(out / "card.json", card)
     return card
 
 
-def reproduce(name: str, out: Path, on_progress: Callable[[Progress], None] | None = None) -> Reproduction:
-    """Train an exported planner again from its config, in the folder `out` (continuing there), and compare."""
+def reproduce(
+    name: str, out: Path, on_progress: Callable[[Progress], None] | None = None, task: str | None = None,
+    method: str | None = None,
+) -> Reproduction:  # fmt: skip
+    """Train an exported planner again from its config, in the folder `out` (continuing there), and compare.
+
+    `task` and `method` are needed if they are files.
+    """
     source = checkpoint.run_dir(name)
-    card, config = read_card(source), checkpoint.read_config(source)
+    card, config = checkpoint.read_card(source), checkpoint.read_config(source)
+    config |= {"task": checkpoint.allowed(config, "task", task, source),
+               "method": checkpoint.allowed(config, "method", method, source)}  # fmt: skip
     if (out / "config.json").exists():
-        trainer = runs.resume_run(out)
+        trainer = runs.resume_run(out, task, method)
     else:
         planner = checkpoint.read_planner_config(config)
         training = settings.from_dict(TrainConfig, config["training"])
         dataset, recipe = config["dataset"]["name"], config["transforms"]
         trainer = runs.create_run(out, config["task"], config["method"], planner, training, dataset, recipe)
     trainer.fit(on_progress)
-    results = _evaluate(out)
+    results = _evaluate(out, None, task, method)
     write_json(out / "results.json", results)
-    successes = [one["metrics"]["success"]["value"] for one in (card["results"], results)]
-    number = card["results"]["num_episodes"]
-    low, _ = wilson(round(successes[0] * number), number)
-    return Reproduction(card, results, runs.dataset_matches(config), successes[1] >= low)
+    return Reproduction(
+        card, results, runs.dataset_matches(config, config["task"]), _is_as_good(card["results"], results)
+    )
 
 
-def _evaluate(folder: Path, on_episodes: OnEpisodes | None = None) -> dict[str, Any]:
+def _is_as_good(expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether the headline metric is not below the 95 % interval of the card's."""
+    headline = next((name for name, one in expected["metrics"].items() if isinstance(one, Mapping)), None)
+    headline = "success" if isinstance(expected["metrics"].get("success"), Mapping) else headline
+    try:
+        summary, now = expected["metrics"][headline], found["metrics"][headline]["value"]
+        number, value = expected["num_episodes"], float(summary["value"])
+        if headline == "success":
+            return bool(now >= wilson(round(value * number), number)[0])
+        return bool(now >= float(summary["low"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the card's results of {headline} cannot be compared ({type(error).__name__}: {error}); "
+                        "expected a value with its interval") from error  # fmt: skip
+
+
+def _evaluate(
+    folder: Path, on_episodes: OnEpisodes | None = None, task: str | None = None, method: str | None = None
+) -> dict[str, Any]:
     """Results on the test seeds; of a planner that was trained on several tasks, means and those of each task."""
-    planner, config = checkpoint.load_planner(folder)
+    planner, config = checkpoint.load_planner(folder, method)
+    train_task = checkpoint.allowed(config, "task", task, folder)
     records: dict[str, dict[str, Any]] = {}
-    for name in tasks.task_names(config["task"]):
-        task = tasks.get(name)
-        own, baseline = planner.for_spec(task.spec), names.load_planner(names.default_baseline(task), task)
-        evaluation = evaluate(own, task, TEST_SEEDS, baseline=baseline, on_progress=on_episodes)
-        records[name] = to_record(folder.name, task, TEST_SEEDS, config, evaluation, commit=runs.commit())
+    for name in tasks.task_names(train_task):
+        played = tasks.get(name)
+        own, baseline = planner.for_spec(played.spec), names.load_planner(names.default_baseline(played), played)
+        evaluation = evaluate(own, played, TEST_SEEDS, baseline=baseline, on_progress=on_episodes)
+        records[name] = to_record(folder.name, played, TEST_SEEDS, config, evaluation, commit=runs.commit())
         del records[name]["episodes"]  # a card is short
     first = next(iter(records.values()))
     if len(records) == 1:

@@ -195,9 +195,17 @@ def _serve_jobs(pipe: Connection, parent: int) -> None:
 def file_lock(path: Path, what: str, wait: bool = False) -> Iterator[None]:
     """Hold the lock `path`; if another process does, wait for it, or refuse because `what` is being done already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
+    # Neither through a link nor waiting for the other end of a pipe: the folder may be somebody else's.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        lock = os.open(path, flags, 0o644)
+    except OSError as error:
+        raise UserError(f"{path} cannot be locked ({error.strerror}), expected a file; remove it") from error
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise UserError(f"{what} by another process; wait for it, or stop it first") from error
         yield
+    finally:
+        os.close(lock)

@@ -17,7 +17,10 @@ NUM_RESAMPLES = 1000
 
 
 def path_efficiency(success: bool, num_steps: int, reference_steps: int) -> float:
-    """Success weighted by path length, S · L / max(L, steps): L is the steps of a reference, at least 1."""
+    """Success weighted by path length, S · L / max(L, steps): L is the steps of a reference, at least 1.
+
+    Where the expert itself fails, L is the steps after which its episode ended.
+    """
     return success * max(reference_steps, 1) / max(reference_steps, num_steps, 1)
 
 
@@ -51,19 +54,17 @@ METRICS: dict[str, Metric] = {
                label="plans"),
     )
 }  # fmt: skip
-NEED_SUCCESS = ("success", "spl", "spl_shortest")
+DEFAULTS = ("success", "spl", "steps", "stalling", "return")  # of a task that names none; and of one without success:
+DEFAULTS_BY_RETURN = ("return", "steps")
 
 
 def resolve(task: Task) -> tuple[Metric, ...]:
-    """The metrics of a task, the headline first. Without success, the return comes first and nothing needs success."""
-    if unknown := [one for one in task.metrics if isinstance(one, str) and one not in METRICS]:
+    """The metrics of a task, the headline first."""
+    names = task.metrics or (DEFAULTS_BY_RETURN if task.success is None else DEFAULTS)
+    if unknown := [one for one in names if isinstance(one, str) and one not in METRICS]:
         known = ", ".join(METRICS)
         raise UserError(f"task {task.name} names the metric '{unknown[0]}'; known are {known}, or a Metric")
-    metrics = [METRICS[one] if isinstance(one, str) else one for one in task.metrics]
-    if task.success is None:
-        metrics = [one for one in metrics if one.name not in NEED_SUCCESS]
-        metrics.sort(key=lambda one: one.name != "return")
-    return tuple(metrics)
+    return tuple(METRICS[one] if isinstance(one, str) else one for one in names)
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,13 @@ def summarize(metric: Metric, rollouts: Sequence[Rollout]) -> Summary | None:
 def summarize_values(metric: Metric, values: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
     """The same, from what the episodes gave."""
     value = sum(values) / ((len(values) if weights is None else sum(weights)) or 1)
-    is_share = metric.interval == "wilson"
-    return Summary(value, *(wilson(round(sum(values)), len(values)) if is_share else _bootstrap(values, weights)))
+    if metric.interval != "wilson":
+        return Summary(value, *_bootstrap(values, weights))
+    counts = [1] * len(values) if weights is None else weights
+    if wrong := [value for value, count in zip(values, counts, strict=True) if not 0 <= value <= count]:
+        raise UserError(f"metric '{metric.name}' gives {wrong[0]} for an episode, expected a share from 0 to 1; "
+                        "or declare it with interval='bootstrap'")  # fmt: skip
+    return Summary(value, *wilson(round(sum(values)), max(round(sum(counts)), 1)))
 
 
 def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genplan.errors import UserError
+from genplan.files import read_json
 
 T = TypeVar("T")
 Table = Mapping[str, "str | Mapping[str, str]"]  # name today -> name in format 1, or a group of such
@@ -165,7 +166,7 @@ def migrate_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_digest_v1(folder: Path) -> str | None:
     """What results of version 1 know a trained planner by: weights and settings. None for runs of later formats."""
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     if config["format"] != 1:
         return None
     settings = {**DEFAULTS[_class_of(config["method"])], **config["planner"]}
@@ -195,6 +196,8 @@ def _value(old: str, value: Any) -> Any:
 def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     shape, features, words = spec.get("map_shape"), spec.get("features", []), spec.get("words", [])
     headings, num_goals = spec.get("num_headings", 1), spec.get("num_goals", 0)
+    if shape is not None and (len(shape) != 2 or not all(isinstance(one, int) for one in shape)):
+        raise ValueError(f"map_shape is {shape}, expected two whole numbers")
     fields: dict[str, Any] = {"state": {"kind": "category", "sizes": [spec["num_states"]]}}
     states: dict[str, Any] = {"size": spec["num_states"], "observed": "state"}
     goals: dict[str, Any] = {"size": spec.get("goal_size", 0), "shape": [num_goals]}
@@ -238,7 +241,7 @@ def _transforms(training: Mapping[str, Any], spec: Mapping[str, Any]) -> list[di
 
 def migrate_card(card: Mapping[str, Any]) -> dict[str, Any]:
     """The card of an exported planner; a card of format 2 as it is."""
-    return dict(card) if card.get("format", 1) >= 2 else {"format": 2, **card, "results": _record(card["results"])}
+    return dict(card) if card.get("format", 1) >= 2 else {**card, "format": 2, "results": _record(card["results"])}
 
 
 def _record(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,15 +51,18 @@ def load_planner(name: str, task: Task, train_task: str | None = None) -> Planne
 
 
 def load_for_eval(
-    name: str, task_name: str | None, options: Mapping[str, Any] | None = None
+    name: str, task_name: str | None, options: Mapping[str, Any] | None = None, method: str | None = None
 ) -> tuple[Planner, dict[str, Any], Task]:
     """A planner by name, its config (empty if it has no network), and its task; `options` by the names of settings.
 
-    Of a planner without a network, only `action_steps` can be chosen: by whoever plays the episodes.
+    Task and `method` are needed if they are files: none is run because a run folder names it. Of a planner without a
+    network, only `action_steps` can be chosen: by whoever plays the episodes.
     """
     options = dict(options or {})
     if checkpoint.is_run(name):
-        learned, run_config = checkpoint.load_planner(checkpoint.run_dir(name))
+        folder = checkpoint.run_dir(name)
+        learned, run_config = checkpoint.load_planner(folder, method)
+        run_config["task"] = checkpoint.allowed(run_config, "task", task_name, folder)
         if task_name is None and len(names := tasks.task_names(run_config["task"])) > 1:
             raise UserError(f"'{name}' was trained on several tasks; choose one with --task: {', '.join(names)}")
         task = tasks.get(task_name or run_config["task"])
@@ -80,6 +83,12 @@ def load_for_eval(
 def default_baseline(task: Task) -> str:
     """The random policy that a planner is compared with, by name."""
     return "random:demos" if task.name in reference.demonstrated_actions() else "random:uniform"
+
+
+def load_baseline(name: str | None, task: Task, run_config: Mapping[str, Any]) -> Planner:
+    """A random policy, by default with the frequencies of the demonstrations that the run was trained on."""
+    trained = tasks.task_names(run_config.get("task", task.name))
+    return load_planner(name or default_baseline(task), task, task.name if task.name in trained else trained[0])
 
 
 def _expert(task: Task) -> Planner:

@@ -33,7 +33,7 @@ class SinglePlan:
     goals: NDArray[np.int64] | None  # [H, num_goals], if the planner predicts them
     energy: float | None
     confidence: NDArray[np.float32] | None  # [H], of the actions
-    trace: Trace | None  # rows are candidates; None if the planner keeps none
+    trace: Trace | None  # of this plan alone, one row; None if the planner keeps none
 
 
 class Policy:
@@ -68,7 +68,8 @@ class Policy:
         parts = (plan.states, plan.goals, plan.confidence)
         states, goals, confidence = (None if one is None else one[0].cpu().numpy() for one in parts)
         energy = None if plan.energy is None else float(plan.energy[0])
-        return SinglePlan(plan.actions[0].cpu().numpy(), states, goals, energy, confidence, plan.trace)
+        trace = plan.trace if plan.trace is None or plan.selected is None else plan.trace.rows(plan.selected)
+        return SinglePlan(plan.actions[0].cpu().numpy(), states, goals, energy, confidence, trace)
 
     @torch.no_grad()
     def observe(self, action: Any, observation: Any) -> None:
@@ -94,11 +95,14 @@ class Policy:
         return Observations.stack([checked])
 
 
-def load(name: str | Path, task: str | None = None) -> Policy:
+def load(name: str | Path, task: str | None = None, method: str | None = None) -> Policy:
     """A trained planner by name: `pretrained:TASK`, or a run folder made by `genplan train`.
 
-    `task` is the task to plan in, if not the one that the planner was trained on.
+    task    to plan in, if not the one that the planner was trained on; needed if that is a file (`file.py:task`)
+    method  needed if the planner's method is a file (`file.py:Class`): no file is run because a folder names it
     """
-    planner, config = checkpoint.load_planner(checkpoint.run_dir(name))
+    folder = checkpoint.run_dir(name)
+    planner, config = checkpoint.load_planner(folder, method)
+    config["task"] = checkpoint.allowed(config, "task", task, folder)
     target = tasks.get(task or tasks.task_names(config["task"])[0])
     return Policy(planner.for_spec(target.spec), target, config)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from genplan import config, planners, tasks
 from genplan.data.transforms import transform_to_json
 from genplan.errors import UserError
+from genplan.models.settings import at_least
 from genplan.tasks.grid import COLOR_PERMUTATION, SYMMETRY
 from genplan.tasks.paper import ROWS
 
@@ -30,7 +31,7 @@ class TrainConfig:
     goal_proximity_exponent: float = 0.7  # windows n steps before the next goal are sampled in proportion to n ** −this
     seed: int = 0
     threads: int = 1  # operations are small: a second thread costs as much as it gives below batches of 256
-    precision: str = "32-true"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"] = "32-true"
     log_every: int = 50
     validate_every: int = 500
     save_every: int = 250
@@ -39,13 +40,15 @@ class TrainConfig:
     evaluate_episodes: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "windows_per_scene", "learning_rate", "max_grad_norm", "threads",
-                     "log_every", "validate_every", "save_every", "evaluate_episodes"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("warmup_steps", "weight_decay", "goal_proximity_exponent", "evaluate_every"):
-            if not getattr(self, name) >= 0:
-                raise UserError(f"{name} is {getattr(self, name)}, expected at least 0")
+        at_least(self, 1, "steps", "log_every", "validate_every", "save_every", most=10**9)
+        at_least(self, 1, "batch_size", "windows_per_scene", "evaluate_episodes", most=2**16)
+        at_least(self, 1, "threads", most=256)
+        for name in ("learning_rate", "max_grad_norm"):
+            if not 0 < getattr(self, name) <= 10**6:
+                raise UserError(f"{name} is {getattr(self, name)}, expected more than 0, and at most {10**6}")
+        at_least(self, 0, "warmup_steps", "evaluate_every", most=10**9)
+        at_least(self, 0, "weight_decay", "goal_proximity_exponent")
+        at_least(self, 0, "seed", most=2**32)
         if self.batch_size % self.windows_per_scene:
             found, each = self.batch_size, self.windows_per_scene
             raise UserError(f"batch_size is {found}, expected a multiple of windows_per_scene, {each}")

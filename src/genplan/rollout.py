@@ -163,7 +163,7 @@ def rollout(
         if len(waiting):
             rng = Rng.of(seed, episodes[planned_ids], num_plans[planned_ids])
             found = planner.plan(observations[waiting], memory, rng, planned_ids, oracle)
-            plan, memory, planned = _validated(found, len(waiting), actions_space)
+            plan, memory, planned = validated(found, len(waiting), actions_space)
             num_plans[planned_ids] += 1
             for row, actions in zip(planned_ids.tolist(), planned, strict=True):
                 queues[row] = list(actions[: limits[row]])
@@ -183,7 +183,7 @@ def rollout(
             active, observations = active[running], observations[running]
 
 
-def _validated(found: Any, num_rows: int, space: Actions) -> tuple[Plan, Any, list[Any]]:
+def validated(found: Any, num_rows: int, space: Actions) -> tuple[Plan, Any, list[Any]]:
     """The plan, the memory, and the actions [num_rows][H]; planners of one's own make mistakes."""
     if not isinstance(found, tuple) or len(found) != 2:
         raise UserError(f"plan() returned {type(found).__name__}, expected a pair: a Plan, and the memory")

@@ -1,4 +1,4 @@
-"""A run from its name to its trainer: which task, which demonstrations, which method; created or resumed.
+"""A run from its name to its trainer: which task, which demonstrations, which method; created, resumed or extended.
 
 The stages of a run are the fit of its action codec, whose result is kept in the folder, and the training.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,14 +26,17 @@ from genplan.data.transforms import Transform, extend_episodes, transform_from_j
 from genplan.data.windows import TaskMixture, Windows, split_episodes
 from genplan.errors import CheckpointError, DataError, UserError
 from genplan.evaluate import evaluate
-from genplan.files import write_atomically, write_json
+from genplan.files import short, write_atomically
 from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
 from genplan.spec import PlanSpec, Stream
-from genplan.training import Trainer
+from genplan.training import Trainer, run_lock
 from genplan.types import VALIDATION_SEEDS, Episode, Task
 
 TaskData = list[tuple[Task, store.Dataset]]  # tasks, and demonstrations of each
+# Settings of a training that may change while it goes on: for how long, and what is written and when.
+CHANGEABLE = ("steps", "log_every", "validate_every", "save_every", "keep_checkpoints", "evaluate_every",
+              "evaluate_episodes")  # fmt: skip
 
 
 def create_run(
@@ -45,14 +49,17 @@ def create_run(
     transforms  of the data, as objects or JSON; None: those of the task
     """
     if (folder / "config.json").exists():
-        raise UserError(f"there is a run in {folder} already; go on with --resume {folder}, or name another --out")
+        raise UserError(f"there is a run in {folder} already; go on with it, or name another folder")
     if transforms is None:
         transforms = presets.default_transforms(task_name, settings.get(planner, "preset", "default"))
     recipe, task_data = presets.recipe_to_json(transforms), _load_data(task_name, dataset)
+    plain = settings.to_dict(planner)
+    named = {"task": task_name, "method": method, "codec": checkpoint.own_codec(plain) or ""}
     config = {
         "format": checkpoint.FORMAT, "method": method, "task": task_name,
+        "files": {key: checkpoint.file_identity(name) for key, name in named.items() if ".py:" in name},
         "spec": _common_spec([task.spec for task, _ in task_data]).to_json(),
-        "planner": settings.to_dict(planner), "training": settings.to_dict(training), "transforms": recipe,
+        "planner": plain, "training": settings.to_dict(training), "transforms": recipe,
         "dataset": {
             "name": "+".join(data.name for _, data in task_data),
             "digest": _joined([data.digest for _, data in task_data]),
@@ -60,23 +67,72 @@ def create_run(
         },
         "versions": {**store.versions(), "torch": torch.__version__}, "commit": commit(),
     }  # fmt: skip
-    return _trainer(folder, config, task_data)
+    return _trainer(folder, config, task_data, config)
 
 
-def resume_run(folder: Path) -> Trainer:
-    """The run in a folder, from its last checkpoint on (from the start, if it was stopped before the first)."""
-    config = checkpoint.read_config(folder)
-    name, expected = config["dataset"].get("name"), str(config["dataset"].get("digest"))
-    task_data = _load_data(config["task"], name)
+def resume_run(folder: Path, task: str | None = None, method: str | None = None, **changed: Any) -> Trainer:
+    """The run in a folder, from its last checkpoint on (from the start, if it was stopped before the first).
+
+    task, method  needed if they are files (`file.py:Name`): the same, unchanged, as when the run began
+    changed       settings of the training among CHANGEABLE; with more steps, the learning rate goes on as in a training
+                  of that many, so that it rises again
+    """
+    stored = checkpoint.read_config(folder)
+    for path in folder.iterdir():  # before anything is written through a link or into a pipe
+        mode = path.lstat().st_mode
+        if not (stat.S_ISDIR(mode) if path.name == "tensorboard" else stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise CheckpointError(f"{path} is {stat.filemode(mode)}, expected only files and folders; go on in a copy")
+    with run_lock(folder):  # refuse before data is loaded
+        pass
+    named = {"task": task, "method": method}
+    names = {key: checkpoint.allowed(stored, key, given, folder, exact=True) for key, given in named.items()}
+    checkpoint.check_codec(stored, folder, exact=True)
+    before = settings.from_dict(TrainConfig, stored["training"])
+    if fixed := [name for name in changed if name not in CHANGEABLE]:
+        raise UserError(f"{fixed[0]} cannot change while {folder} is trained, expected only {', '.join(CHANGEABLE)}")
+    if (steps := changed.get("steps", before.steps)) < before.steps:
+        raise UserError(f"{folder} is a run of {before.steps} steps, found {steps}; a run is not made shorter: name as "
+                        "many or more, or another --out")  # fmt: skip
+    training = settings.override(before, **changed)
+    data, expected = stored["dataset"]["name"], stored["dataset"]["digest"]
+    task_data = _load_data(names["task"], data)
     if (found := _digest(task_data, expected)) != expected:
-        raise DataError(f"dataset {name} has the content {found}, expected {expected} as when {folder} began")
-    return _trainer(folder, config, task_data)
+        raise DataError(f"dataset {data} has the content {found}, expected {expected} as when {folder} began")
+    config = {**stored, "training": settings.to_dict(training)}
+    return _trainer(folder, {**config, **names}, task_data, None if training == before else config)
 
 
-def dataset_matches(config: Mapping[str, Any]) -> bool:
+def check_same(
+    folder: Path, task_name: str, method: str, planner: Any, training: TrainConfig, dataset: str | None,
+    transforms: Sequence[Transform | Mapping[str, Any]],
+) -> None:  # fmt: skip
+    """Refuse, with the differences, what would train something else than the run in a folder does."""
+    config = checkpoint.read_config(folder)
+    found: dict[str, Any] = {"task": config["task"], "method": config["method"]}
+    given: dict[str, Any] = {"task": task_name, "method": method}
+    for key, name in given.items():
+        if identity := config["files"].get(key):  # of files the content counts, not where they are
+            is_same = checkpoint.file_identity(name) == identity
+            given[key] = found[key] if is_same else f"{name}, changed since," if name == found[key] else name
+    found |= {"data": config["dataset"]["name"], "transforms": config["transforms"]}
+    given["data"] = dataset or "+".join(CollectConfig(name).name for name in tasks.task_names(task_name))
+    given["transforms"] = presets.recipe_to_json(transforms)
+    if found["method"] == given["method"]:
+        found |= settings.leaves(settings.from_dict(type(planner), config["planner"]))
+        given |= settings.leaves(planner)
+    found |= settings.leaves(settings.from_dict(TrainConfig, config["training"]))
+    given |= settings.leaves(training)
+    differences = [f"{name} is {short(found[name], 80)} there, {short(value, 80)} given"
+                   for name, value in given.items() if name not in CHANGEABLE and found[name] != value]  # fmt: skip
+    if differences:
+        raise UserError(f"{folder} holds another run: {'; '.join(differences)}; name another --out, or go on with its "
+                        f"own settings: genplan train --resume {folder}")  # fmt: skip
+
+
+def dataset_matches(config: Mapping[str, Any], task: str) -> bool:
     """Whether the datasets that a run's config names still are what it was trained on."""
-    expected = str(config["dataset"].get("digest"))
-    return _digest(_load_data(config["task"], config["dataset"].get("name")), expected) == expected
+    expected = str(config["dataset"]["digest"])
+    return _digest(_load_data(task, config["dataset"]["name"]), expected) == expected
 
 
 def commit() -> str:
@@ -136,7 +192,8 @@ def _common_spec(specs: Sequence[PlanSpec]) -> PlanSpec:
     return dataclasses.replace(largest, streams=streams)
 
 
-def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData) -> Trainer:
+def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData, stored: Mapping[str, Any] | None) -> Trainer:
+    """`stored` is written as config.json, if it is not there or changed."""
     training = settings.from_dict(TrainConfig, config["training"])
     planner = checkpoint.untrained(config, training.seed)
     transforms = [transform_from_json(one) for one in config["transforms"]]
@@ -152,20 +209,23 @@ def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData) -> Tr
         exponent = 0.0 if task.success is None else training.goal_proximity_exponent
         parts[0].append(Windows(spec, episodes, needs, exponent, transforms))
         parts[1].append(Windows(spec, held_out, needs))
-    if not (folder / "config.json").exists():  # not before: what cannot be trained leaves no folder behind
-        write_json(folder / "config.json", config)
-    _fit_codec(folder, planner, demonstrations)
     windows, validation = (part[0] if len(part) == 1 else TaskMixture(part) for part in parts)
-    return Trainer(folder, planner, windows, validation, training, partial(_evaluate, [task for task, _ in task_data]))
+    with run_lock(folder):  # not before: what cannot be trained leaves no folder behind
+        if "run" not in config and (folder / "config.json").exists():
+            raise UserError(f"another process began a run in {folder}; run the same command again")
+        run = config.get("run", "") if stored is None else checkpoint.write_config(folder, stored)["run"]
+        _fit_codec(folder, planner, demonstrations, run)
+        evaluate_fn = partial(_evaluate, [task for task, _ in task_data])
+        return Trainer(folder, planner, windows, validation, training, evaluate_fn, run)
 
 
-def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode]) -> None:
+def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode], run: str) -> None:
     """The stage before training: statistics of the data become tensors of the planner, once in the life of a run."""
     path, log = folder / "codec.safetensors", folder / "log.jsonl"
     own = planner.state_dict()
     if path.exists():
-        tensors, metadata = checkpoint.load_tensors(path)
-        errors = metadata.get("errors", {})
+        tensors, metadata = checkpoint.load_tensors(path, run)
+        errors = metadata["errors"]
         if unknown := sorted(set(tensors) - set(own)):
             raise CheckpointError(f"{path} has the unknown tensor {unknown[0]}; config.json belongs to another model")
         checkpoint.copy_into({name: own[name] for name in tensors}, tensors, path)
@@ -175,7 +235,7 @@ def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode
         fitted = {name: one for name, one in planner.state_dict().items()
                   if not torch.allclose(one, before[name], rtol=0, atol=0, equal_nan=True)}  # fmt: skip
         if fitted:
-            checkpoint.save_tensors(path, fitted, {"errors": errors})
+            checkpoint.save_tensors(path, fitted, {"errors": errors}, run)
     if errors and not log.exists():
         line = {"step": 0, **{f"codec/{name}": value for name, value in errors.items()}}
         write_atomically(log, (json.dumps(line) + "\n").encode())

@@ -23,6 +23,21 @@ Observation = Mapping[str, Any]
 """One step as `Task.observe` gives it: an array (or number) per field. Nothing of the goal or instruction is in it."""
 
 
+MAX_SIZE = 2**24  # of a vocabulary, a grid, a step of a plan: what a file says must not become memory of any size
+
+
+def _require_whole(what: str, numbers: Sequence[Any]) -> None:
+    """Whole numbers whose product is bounded; how small they may be is said elsewhere."""
+    odd = [one for one in numbers if isinstance(one, bool) or not isinstance(one, int | np.integer)]
+    if odd or prod(max(abs(int(one)), 1) for one in numbers) > MAX_SIZE:
+        raise ValueError(f"{what} {tuple(numbers)}, expected whole numbers, of which the product is at most {MAX_SIZE}")
+
+
+def _require_texts(what: str, texts: Sequence[Any]) -> None:
+    if odd := [one for one in texts if not isinstance(one, str)]:
+        raise ValueError(f"{what} {odd[0]!r}, expected a text")
+
+
 @dataclass(frozen=True)
 class Field:
     """One named part of an observation: its kind, shape and vocabularies, declared by a task and never guessed.
@@ -44,6 +59,10 @@ class Field:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.kind not in get_args(Kind):
             raise ValueError(f"a field has the kind '{self.kind}', expected one of {', '.join(get_args(Kind))}")
+        _require_whole(f"a {self.kind} field has the shape", self.shape)
+        for size in self.sizes:
+            _require_whole(f"a {self.kind} field has the sizes", (size,))
+        _require_texts(f"a {self.kind} field has the word", self.vocabulary)
         axes, numbers = {"grid": 2, "words": 1, "vector": 1}.get(self.kind, min(len(self.shape), 1)), prod(self.shape)
         if len(self.shape) != axes or min(self.shape, default=1) < 1:
             raise ValueError(f"a {self.kind} field has the shape {self.shape}, expected {axes} positive numbers")
@@ -127,12 +146,20 @@ class Actions:
         for name in ("low", "high", "names"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.origin is not None:
-            object.__setattr__(self, "origin", (str(self.origin[0]), int(self.origin[1])))
+            name, first = self.origin
+            _require_texts("actions are relative to the field", (name,))
+            _require_whole("actions are relative to the entry", (first,))
+            object.__setattr__(self, "origin", (name, int(first)))
+        _require_whole("the number of actions is", () if self.n is None else (self.n,))
+        _require_texts("an action has the name", self.names)
         if self.n is not None and self.n < 2:
             raise ValueError(f"there are {self.n} actions, expected at least 2")
         if self.n is None and (not self.low or len(self.low) != len(self.high)):
             raise ValueError(f"actions lie between {self.low} and {self.high}, expected as many lower bounds as upper")
-        if not np.isfinite([*self.low, *self.high]).all() or (np.array(self.low) > np.array(self.high)).any():
+        numbers = [*self.low, *self.high]
+        if odd := [one for one in numbers if isinstance(one, bool) or not isinstance(one, int | float | np.number)]:
+            raise ValueError(f"a bound of the actions is {odd[0]!r}, expected a number")
+        if not np.isfinite(numbers).all() or (np.array(self.low) > np.array(self.high)).any():
             raise ValueError(f"actions lie between {self.low} and {self.high}, expected finite, rising bounds")
 
     @property
@@ -196,6 +223,12 @@ class Stream:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
+        _require_whole("a stream has the size, directions and shape", (self.size, self.directions, *self.shape))
+        _require_texts("a stream names the field", [one for one in (self.observed, self.points_at) if one is not None])
+        if min(self.directions, *self.shape, 1) < 1:
+            raise ValueError(
+                f"a stream has {self.directions} directions and the shape {self.shape}, expected at least 1"
+            )
         if self.size < 2:
             raise ValueError(f"a stream has {self.size} tokens, expected at least 2")
 
@@ -233,6 +266,7 @@ class PlanSpec:
     streams: Mapping[str, Stream] = field(default_factory=dict)  # `states` and `goals`, in this order, or some of them
 
     def __post_init__(self) -> None:
+        _require_texts("a field is named", list(self.fields))
         if list(self.streams) != [name for name in ("states", "goals") if name in self.streams]:
             raise ValueError(f"the streams are {list(self.streams)}, expected states, goals or both, in this order")
         if not self.fields:

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ from torch.utils.tensorboard import SummaryWriter
 from genplan import checkpoint
 from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
-from genplan.files import write_atomically
+from genplan.files import MAX_LOG, read_bytes, write_atomically
 from genplan.flow import Rng
+from genplan.jobs import file_lock
 from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
 from genplan.types import Batch
 
-VALIDATION_BATCHES = 4
+VALIDATION_BATCHES, LAST = 4, "last.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 # Labels of random draws are part of the results of every trained planner: never change them.
 TRAIN, VALIDATION = "train", "validation"
@@ -60,6 +61,11 @@ def _interrupts_deferred() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if pressed:
         raise KeyboardInterrupt
+
+
+def run_lock(folder: Path) -> AbstractContextManager[None]:
+    """One training in a folder at a time; the lock ends with the process that holds it, however that ends."""
+    return file_lock(folder / ".lock", f"{folder} is being trained in")
 
 
 class EMA:
@@ -99,12 +105,13 @@ class Trainer:
 
     def __init__(
         self, folder: Path, planner: LearnedPlanner, windows: Windows | TaskMixture, held_out: Windows | TaskMixture,
-        config: TrainConfig, evaluate_fn: EvaluateFn,
+        config: TrainConfig, evaluate_fn: EvaluateFn, run: str = "",
     ) -> None:  # fmt: skip
+        """`run` is the name that config.json gives the run; files of another are not loaded."""
         torch.set_num_threads(config.threads)
         self.folder, self.planner, self.config, self.evaluate_fn = folder, planner, config, evaluate_fn
-        self.windows, self.held_out = windows, held_out
-        self.fabric = Fabric(accelerator="auto", devices=1, precision=config.precision)  # type: ignore[arg-type]
+        self.windows, self.held_out, self.run = windows, held_out, run
+        self.fabric = Fabric(accelerator="auto", devices=1, precision=config.precision)
         optimizer = torch.optim.AdamW(
             planner.parameters(), config.learning_rate, (0.9, 0.95), weight_decay=config.weight_decay, fused=True
         )
@@ -113,8 +120,9 @@ class Trainer:
         self.ema = EMA(planner, config.ema_decay)
         self.step, self.best_loss = 0, math.inf
         self.cpu_seconds, self._clock = 0.0, time.process_time()  # over all sessions; since when they are not counted
-        if (folder / "last.safetensors").exists():
+        if (folder / LAST).exists():
             self._load()
+        self._on_disk = self._stamp()
         self._trim_log()
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=self.step + 1)
 
@@ -147,35 +155,44 @@ class Trainer:
         return batch.to(device), Rng.of(seed, device=device).fold(label, number)
 
     def fit(self, on_progress: Callable[[Progress], None] | None = None) -> None:
-        """Train to the end, saving on the way; Ctrl-C saves too."""
+        """Train to the end, saving on the way; Ctrl-C saves too. The folder is locked meanwhile."""
+        with run_lock(self.folder):
+            if self._stamp() != self._on_disk:
+                raise UserError(f"another process trained in {self.folder} meanwhile; run the same command again")
+            self._fit(on_progress)
+
+    def _fit(self, on_progress: Callable[[Progress], None] | None) -> None:
         config = self.config
         self._clock = time.process_time()
         seen: dict[str, list[float]] = {}
         try:
             while self.step < config.steps:
                 with _interrupts_deferred():
-                    found = self.training_step()
-                for name, value in found.items():
-                    seen.setdefault(name, []).append(value)
-                last = self.step == config.steps
-                if last or self.step % config.log_every == 0:
-                    metrics = {name: sum(values) / len(values) for name, values in seen.items()}
-                    seen = {}
-                    self._log({"learning_rate": learning_rate_at(config, self.step - 1), **metrics})
-                    if on_progress is not None:
-                        on_progress(Progress(self.step, config.steps, metrics))
-                if last or self.step % config.validate_every == 0:
-                    self._validate()
-                if config.evaluate_every and (last or self.step % config.evaluate_every == 0):
-                    scores = self.evaluate_fn(self.ema.model(self.planner), config.evaluate_episodes)
-                    self._log({f"eval/{name}": value for name, value in scores.items()})
-                if last or self.step % config.save_every == 0:
-                    self.save()
+                    self._advance(seen, on_progress)
         except KeyboardInterrupt:
             self.save()
             raise
         finally:
             self.writer.flush()
+
+    def _advance(self, seen: dict[str, list[float]], on_progress: Callable[[Progress], None] | None) -> None:
+        """One step, and all that is due after it; `seen` collects its metrics until they are logged."""
+        for name, value in self.training_step().items():
+            seen.setdefault(name, []).append(value)
+        config, last = self.config, self.step == self.config.steps
+        if last or self.step % config.log_every == 0:
+            metrics = {name: sum(values) / len(values) for name, values in seen.items()}
+            seen.clear()
+            self._log({"learning_rate": learning_rate_at(config, self.step - 1), **metrics})
+            if on_progress is not None:
+                on_progress(Progress(self.step, config.steps, metrics))
+        if last or self.step % config.validate_every == 0:
+            self._validate()
+        if config.evaluate_every and (last or self.step % config.evaluate_every == 0):
+            scores = self.evaluate_fn(self.ema.model(self.planner), config.evaluate_episodes)
+            self._log({f"eval/{name}": value for name, value in scores.items()})
+        if last or self.step % config.save_every == 0:
+            self.save()
 
     @torch.no_grad()
     def _validate(self) -> None:
@@ -194,7 +211,7 @@ class Trainer:
         if metrics["val/loss"] <= self.best_loss:
             self.best_loss = metrics["val/loss"]
             metadata = {"step": self.step, "validation": metrics}
-            checkpoint.save_tensors(self.folder / "best.safetensors", self.ema.tensors, metadata)
+            checkpoint.save_tensors(self.folder / "best.safetensors", self.ema.tensors, metadata, self.run)
 
     def _weights(self) -> dict[str, Tensor]:
         """Live and averaged weights as they are saved; not copies."""
@@ -209,21 +226,31 @@ class Trainer:
             state = states.get(number, {})
             tensors |= {f"{moment}/{name}": state[moment] for moment in (*MOMENTS, "step") if moment in state}
         metadata = {"step": self.step, "best": self.best_loss, "cpu_seconds": self.cpu_seconds}
-        checkpoint.save_tensors(self.folder / "last.safetensors", tensors, metadata)
         for name in ("model", *([f"model-{self.step:06d}"] if self.config.keep_checkpoints else [])):
-            checkpoint.save_tensors(self.folder / f"{name}.safetensors", self.ema.tensors, {"step": self.step})
+            path = self.folder / f"{name}.safetensors"
+            checkpoint.save_tensors(path, self.ema.tensors, {"step": self.step}, self.run)
+        # Last: a run that was killed before this goes on from the checkpoint before, and writes the others again.
+        checkpoint.save_tensors(self.folder / LAST, tensors, metadata, self.run)
+        self._on_disk = self._stamp()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """Of the last checkpoint on disk: which file it is, and of when."""
+        path = self.folder / LAST
+        return (path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
 
     def _load(self) -> None:
-        path = self.folder / "last.safetensors"
-        tensors, metadata = checkpoint.load_tensors(path)
-        checkpoint.copy_into(self._weights(), tensors, path)
-        state = self.optimizer.state_dict()
+        path = self.folder / LAST
+        tensors, metadata = checkpoint.load_tensors(path, self.run)
+        own, state = self._weights(), self.optimizer.state_dict()
         for number, (name, parameter) in enumerate(self.planner.named_parameters()):
-            if f"exp_avg/{name}" in tensors:
-                moments = {moment: tensors[f"{moment}/{name}"].reshape(parameter.shape) for moment in MOMENTS}
-                state["state"][number] = {"step": tensors[f"step/{name}"].reshape(()), **moments}
+            if f"exp_avg/{name}" in tensors:  # a parameter without a gradient has none
+                moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
+                state["state"][number] = {"step": torch.zeros(()), **moments}
+                own |= {f"{moment}/{name}": tensor for moment, tensor in state["state"][number].items()}
+        checkpoint.copy_into(own, tensors, path)
         self.optimizer.load_state_dict(state)
-        self.step, self.best_loss, self.cpu_seconds = metadata["step"], metadata["best"], metadata["cpu_seconds"]
+        self.step, self.cpu_seconds = metadata["step"], metadata["cpu_seconds"]
+        self.best_loss = math.inf if metadata["best"] is None else metadata["best"]
 
     def _log(self, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
@@ -237,10 +264,10 @@ class Trainer:
         def is_kept(line: str) -> bool:
             try:
                 return float(json.loads(line)["step"]) <= self.step
-            except (ValueError, KeyError, TypeError):
-                return False  # the line that was being written when the run was killed
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                return False  # the line that was being written when the run was killed, or none of ours
 
         path = self.folder / "log.jsonl"
         if path.exists():
-            kept = filter(is_kept, path.read_text().splitlines())
+            kept = filter(is_kept, read_bytes(path, MAX_LOG).decode(errors="replace").splitlines())
             write_atomically(path, "".join(f"{line}\n" for line in kept).encode())

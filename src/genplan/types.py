@@ -166,6 +166,7 @@ class Plan:
     candidate_energies: Tensor | None = None  # [B, candidates]: of all plans among which these were chosen
     confidence: Tensor | None = None  # [B, H], of the actions
     trace: Trace | None = None  # rows are candidates: B · candidates of them
+    selected: Tensor | None = None  # [B]: the row of the trace that each plan is
 
     @property
     def states(self) -> Tensor | None:
@@ -287,7 +288,7 @@ class Task:
     # (reward, terminated, info) -> success of a step; None: there is no such thing, every episode counts.
     success: Callable[[float, bool, Mapping[str, Any]], bool] | None = terminated_with_reward
     infos: tuple[str, ...] = ()  # keys of `info` that are kept: numbers, one per step
-    metrics: tuple[str | Metric, ...] = ("success", "spl", "steps", "stalling", "return")  # the first is the headline
+    metrics: tuple[str | Metric, ...] = ()  # the first is the headline; by default those of genplan.metrics.DEFAULTS
     expert: Callable[[], Planner] | None = None
     label_subgoals: Callable[[Env], SubgoalLabeller] | None = None  # makes a labeller for an episode
     privileged_goals: Callable[[Env], list[int]] | None = None  # for privileged planners, never in an observation

@@ -7,6 +7,7 @@ import pytest
 
 from genplan import tasks
 from genplan.bench import Cell, ResultStore, ResultTable
+from genplan.bench.table import label
 from genplan.metrics import wilson
 from genplan.tasks.paper import ROWS
 from tests.bench.samples import make_result
@@ -97,6 +98,6 @@ def test_methods_and_their_labels(store):
     table = ResultTable(store)
     expected = ["GenPlan-M", "DT", "LEAP-noGC", "pretrained", "mine.py:Mine", "pretrained:Gone"]
     assert table.methods([ROWS["MazeS4G1"]]) == expected
-    assert [table.label(method) for method in expected[1:4]] == ["DT", "LEAP⊖GC", "pretrained"]
+    assert [label(method) for method in expected[1:4]] == ["DT", "LEAP⊖GC", "pretrained"]
     assert table.privileged == {"DT", "LEAP", "mine.py:Mine"}
     assert table.methods([ROWS["MazeS4G2"]]) == []

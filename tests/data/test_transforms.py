@@ -257,7 +257,7 @@ def test_recipes_survive_json():
         ({"name": "symmetry", "reflected_actions": 3}, "cannot be made of"),
         ({"name": "symmetry", "reflected_actions": ["a"]}, "cannot be made of"),
         ({"name": "symmetry", "turns": 3}, "unknown setting 'turns'; known are reflected_actions, reflected_words"),
-        ({"name": "map_randomization", "max_objects": 0}, "max_objects is 0, expected a whole number of at least 1"),
+        ({"name": "map_randomization", "max_objects": 0}, "max_objects is 0, expected a whole number from 1 to 100000"),
         ({"name": "map_randomization", "max_objects": "ten"}, "max_objects is ten"),
         ({"name": "stitch", "num_episodes": -1}, "num_episodes is -1"),
         ({"name": "color_permutation", "words": ["red"], "channel": 1}, "1 words and 0 types, expected at least 2"),

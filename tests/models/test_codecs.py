@@ -167,7 +167,7 @@ def test_the_range_of_relative_actions_covers_the_whole_horizon():
 
 def test_wrong_settings_are_refused():
     with pytest.raises(UserError, match="codec is 'vq', expected one of auto, identity, bins"):
-        override(CodecConfig(), codec="vq")
+        make_codec(DISCRETE, CodecConfig("vq"))
     with pytest.raises(UserError, match="bins is 1, expected at least 2"):
         CodecConfig(bins=1)
     with pytest.raises(UserError, match="'identity' is for discrete actions"):
@@ -276,7 +276,7 @@ def test_statistics_are_a_stage_of_the_run_and_part_of_its_weights(reach):
 def test_an_exported_planner_keeps_its_statistics(reach, tmp_path, monkeypatch):
     """Weights are rounded to half precision; ranges, means and deviations are not."""
     monkeypatch.setattr(export, "TEST_SEEDS", range(2000, 2002))
-    export.export(reach / "run", tmp_path / "out")
+    export.export(reach / "run", tmp_path / "out", task="reach.py:task")
     (small, _), (whole, _) = (
         checkpoint.load_tensors(one / "model.safetensors") for one in (tmp_path / "out", reach / "run")
     )
@@ -290,7 +290,7 @@ def test_a_file_without_statistics_is_refused(reach, tmp_path):
     (tmp_path / "config.json").write_text((reach / "run" / "config.json").read_text())
     for missing in [name for name in tensors if name.startswith("codec.") or name.endswith((".mean", ".std"))]:
         rest = {name: tensor for name, tensor in tensors.items() if name != missing}
-        checkpoint.save_tensors(tmp_path / "model.safetensors", rest, metadata)
+        checkpoint.save_tensors(tmp_path / "model.safetensors", rest, {"step": metadata["step"]}, metadata["run"])
         with pytest.raises(CheckpointError, match=f"lacks 1 tensors, such as {missing}"):
             checkpoint.load_planner(tmp_path)
 

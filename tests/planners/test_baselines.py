@@ -242,3 +242,10 @@ def test_leap_does_not_read_its_last_step_in_the_training_task_of_the_adaptive_r
         unread = method.startswith("LEAP")
         assert default_config("LocS10N1", method)[0].memory.context_length == (1 if unread else 2)
         assert default_config("MazeS4G1", method)[0].memory.context_length == 2
+
+
+def test_after_the_end_of_a_plan_its_last_step_stands_again():
+    planner = make("LEAP-noGC")
+    end = planner.end
+    plans = torch.tensor([[2, 1, end, 0, end], [0, 1, 2, 1, 0], [2, end, end, end, end]])
+    assert planner._without_end(plans).tolist() == [[2, 1, 1, 1, 1], [0, 1, 2, 1, 0], [2] * 5]

@@ -5,6 +5,7 @@ import torch
 
 from genplan import planners
 from genplan.config import override
+from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Observations
@@ -83,3 +84,21 @@ def test_candidates_share_an_exploratory_action():
     action, memory, now = after(model, [(2, observed(0))] * 12)
     plan, _ = model.plan(now, memory, Rng.of(0, ROWS), ROWS)
     assert torch.equal(plan.actions[action >= 0, 0], action[action >= 0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_energy_of_a_plan_counts_the_action_that_is_tried(method):
+    model = make(method)
+    action, memory, now = after(model, [(2, observed(0))] * 12)
+    plan, _ = model.plan(now, memory, Rng.of(0, ROWS), ROWS)
+    tried = action >= 0
+    assert torch.equal(plan.actions[tried, 0], action[tried])
+    assert (plan.energy > -plan.confidence[:, 0].log() - 1e-4).all()  # none is as sure as one that cannot be otherwise
+    assert (plan.confidence[tried, 0] < 0.9).all()
+
+
+def test_exploration_is_refused_where_actions_are_not_single_tokens():
+    spec = PlanSpec({"seen": Field("vector", (2,))}, Actions(low=(-1.0,), high=(1.0,)))
+    planner = planners.build("BC", spec, planners.default_settings("BC"))
+    with pytest.raises(UserError, match="expected a task with an observed states stream"):
+        planner.with_options(exploration=0.5)

@@ -237,6 +237,10 @@ def test_a_plan_explains_itself_and_candidates_are_chosen_by_energy(room):
     many = model.with_options(num_candidates=32, temperature=1.0)
     best, _ = many.plan(now, many.reset(now), rng, rows)
     assert torch.equal(best.energy, best.candidate_energies.amin(-1))
+    best, _ = many.plan(now, many.reset(now), rng, rows, keep_trace=True)
+    chosen = best.trace.rows(best.selected)  # what is shown is what is executed
+    assert torch.equal(chosen.tokens["actions"][-1], best.actions)
+    assert torch.equal(chosen.tokens["states"][-1], best.states)
     single = model.with_options(temperature=1.0)
     energies = [single.plan(now, single.reset(now), Rng.of(k, rows), rows)[0].energy for k in range(8)]
     assert (best.energy <= torch.stack(energies).mean(0)).all()

@@ -1,18 +1,14 @@
-"""The page of the benchmark, and the tables of the documentation, from results that were never measured."""
+"""The page of the benchmark, from results that were never measured."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from genplan import report, tasks
 from genplan.bench import Cell, ResultStore
 from genplan.errors import UserError
-from genplan.report.markdown import BLOCK, fill_blocks, fill_docs, render_results
 from genplan.report.protocol import protocol
 from tests.bench.samples import make_result
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -66,39 +62,3 @@ def test_the_protocol_is_read_from_the_settings(monkeypatch):
     get = tasks.get
     monkeypatch.setattr(tasks, "get", lambda name: dataclasses.replace(get(name), budget_minutes=7.0))
     assert "budget of 7 CPU-minutes and" in " ".join(protocol().split())
-
-
-def test_tables_of_the_documentation(store):
-    tables = render_results(store)
-    methods = tables["methods"]
-    assert "| row | GenPlan-M | BC | pretrained | mine.py:&lt;Mine&gt; ◆ |" in methods
-    assert "| MazeS4G1 | 100.0 0.500 0.400 | 25.0 0.125 0.100 | 95.0 0.475 0.380 | 0.0 0.000 0.000 |" in methods
-    demonstrations = tables["demonstrations"]
-    assert "| | 30 | 100 | 1000 |" in demonstrations.replace("|  |", "| |", 1)
-    assert f"| MazeS4G1, GenPlan-M |{' 100.0 0.500 0.400 |' * 3}" in demonstrations
-    assert "| MazeS4G1, BC |  |  | 25.0 0.125 0.100 |" in demonstrations
-    assert "| MazeS4G1 | 100.0 (98.5–100.0) | 0.973 |" in tables["pretrained"]
-    assert set(tables) == {"pretrained", "adaptive", "methods", "methods-adaptive", "demonstrations", "study-memory",
-                           "study-subgoals"}  # fmt: skip
-
-
-def test_tables_are_put_into_marked_blocks(store, tmp_path):
-    path = tmp_path / "results.md"
-    path.write_text("# A\n\n<!-- table: methods -->\nold\n<!-- end -->\n\ntext\n")
-    assert fill_docs(path, store) == 1
-    text = path.read_text()
-    assert text.startswith("# A\n\n<!-- table: methods -->\n\n| row | GenPlan-M |")
-    assert text.endswith("|\n\n<!-- end -->\n\ntext\n")
-    assert fill_blocks(text, render_results(store)) == text
-    with pytest.raises(UserError, match="no table 'others'"):
-        fill_blocks("<!-- table: others -->\n<!-- end -->", {"methods": ""})
-    path.write_text("no block\n")
-    with pytest.raises(UserError, match="has no blocks"):
-        fill_docs(path, store)
-
-
-def test_the_tables_in_docs_are_those_of_the_results():
-    """After new results: genplan report --docs docs/results.md"""
-    text = (ROOT / "docs" / "results.md").read_text()
-    assert BLOCK.search(text)
-    assert fill_blocks(text, render_results(ResultStore(ROOT / "results" / "cells.jsonl"))) == text

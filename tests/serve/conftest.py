@@ -13,6 +13,7 @@ import httpx
 import uvicorn
 
 from genplan.checkpoint import pretrained, read_config
+from genplan.files import write_sealed
 from genplan.serve.app import make_app
 
 
@@ -31,7 +32,7 @@ def run_server(folder):
 
 
 def write_config(folder, config):
-    (folder / "config.json").write_text(json.dumps(config))
+    write_sealed(folder / "config.json", config)
 
 
 @pytest.fixture(scope="session")

@@ -136,14 +136,14 @@ def _train(cell: Cell, folder: Path, report: Report) -> tuple[LearnedPlanner, di
     place, task_name = run_dir(cell, folder), cell.paper_row.train_task
     with file_lock(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):
         if (place / "config.json").exists():
-            trainer = runs.resume_run(place)
+            trainer = runs.resume_run(place, method=cell.method)
         else:
             data = CollectConfig(task_name, cell.demonstrations)
             with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
                 collect(data, workers=1)  # cells of one task may begin together
             trainer = runs.create_run(place, task_name, cell.method, planner, training, data.name, transforms)
         trainer.fit(lambda now: report(TRAINING_FRACTION * now.step / now.steps))
-    learned, run = checkpoint.load_planner(place)
+    learned, run = checkpoint.load_planner(place, cell.method)
     minutes = round(trainer.cpu_seconds / 60, 2)
     return learned, {"hash": cell.training_hash, "cpu_minutes": minutes, "steps": training.steps,
                      "dataset": run["dataset"], "commit": run["commit"]}  # fmt: skip

@@ -17,6 +17,7 @@ from genplan.errors import UserError
 from genplan.files import write_atomically
 
 VERSION = 2
+ADDED = {"codec"}  # groups of settings that older lines do not have
 Values = Mapping[str, Sequence[float]]
 
 
@@ -112,9 +113,10 @@ def _equal_settings(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
 
 
 def _equal(recorded: Any, current: Any) -> bool:
-    """Equal plain data; a nested setting that was not recorded did not exist then, and its default changes nothing."""
+    """Equal plain data; groups of ADDED settings did not exist then, and their defaults change nothing."""
     if isinstance(recorded, Mapping) and isinstance(current, Mapping):
-        return set(recorded) <= set(current) and all(_equal(one, current[name]) for name, one in recorded.items())
+        same_names = set(recorded) | ADDED == set(current) | ADDED
+        return same_names and all(_equal(one, current[name]) for name, one in recorded.items())
     if isinstance(recorded, list) and isinstance(current, list):
         both = (sorted(one, key=_transform_name) for one in (recorded, current))
         return len(recorded) == len(current) and all(map(_equal, *both))

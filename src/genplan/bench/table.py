@@ -22,6 +22,15 @@ LABELS = {"GenPlan-M-without-surprise": "GenPlan-M without outcome memory"}  # o
 ResultPair = tuple[CellResult, CellResult]
 
 
+def label(method: str) -> str:
+    """The paper's name of a method, where it has one."""
+    return (METHODS[method].label if method in METHODS else LABELS.get(method, "")) or method
+
+
+def privileged_methods() -> set[str]:
+    return {name for name in METHODS if config.get(default_settings(name), "privileged_goals", False)}
+
+
 class ResultTable:
     """Results of a store, found by method and row."""
 
@@ -33,12 +42,9 @@ class ResultTable:
         self.by_key = {_key(result.cell): result for result in by_priority}
         self.stale = {key for key, result in self.by_key.items() if not current[id(result)]}
         # Methods that receive goals from the simulator; results of planners from files say so themselves.
-        self.privileged = {name for name in METHODS if config.get(default_settings(name), "privileged_goals", False)}
-        self.privileged |= {one.cell.method for one in self.results if one.privileged} - set(CONTROLS)
-
-    def label(self, method: str) -> str:
-        """The paper's name of a method, where it has one."""
-        return (METHODS[method].label if method in METHODS else LABELS.get(method, "")) or method
+        self.privileged = privileged_methods() | {one.cell.method for one in self.results if one.privileged} - set(
+            CONTROLS
+        )
 
     def find(
         self, method: str, row: str, seed: int = 0, demonstrations: int = DEMONSTRATIONS, preset: str = "default"

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.console import Console
 
 from genplan.cli.bench import bench_run, report
+from genplan.cli.check import check
 from genplan.cli.data import data_show, demos, tasks
 from genplan.cli.planners import evaluate, export, plan, reproduce
 from genplan.cli.quickstart import quickstart
 from genplan.cli.train import train
-from genplan.errors import UserError
+from genplan.cli.verify import verify
+from genplan.errors import ChangedFileWarning, UserError
 
 
 def serve(runs: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000, open_browser: bool = True) -> int:
@@ -40,7 +44,7 @@ def serve(runs: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000, 
 
 
 def _train() -> int:
-    """Train a planner; stop with Ctrl-C and continue with --resume."""
+    """Train a planner; stop with Ctrl-C, the same command goes on."""
     raise AssertionError("`train` is parsed on its own: its flags depend on the method")
 
 
@@ -56,11 +60,19 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "reproduce": reproduce,
     "bench run": bench_run,
     "report": report,
+    "check": check,
+    "verify": verify,
     "serve": serve,
 }
 
 
 def _run(arguments: list[str]) -> int:
+    if "--codec" in arguments[:-1]:  # of a run that was trained with a codec of one's own; in every command
+        from genplan.planners import use_codec
+
+        place = arguments.index("--codec")
+        use_codec(arguments[place + 1])
+        arguments = arguments[:place] + arguments[place + 2 :]
     if arguments[:1] == ["train"]:
         return train(arguments[1:])
     for name in COMMANDS:  # a command of two words is one word to tyro
@@ -71,7 +83,15 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Ours in one line, without where in the code it was raised."""
+    ours = issubclass(category, ChangedFileWarning)
+    text = f"genplan: {message}\n" if ours else warnings.formatwarning(message, category, *where[:2])
+    sys.stderr.write(text)
+
+
 def main() -> None:
+    warnings.showwarning = _show_warning
     # Threads that wait must sleep: spinning beside another job makes both many times slower. Read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if sys.argv[1:2] == ["--version"]:

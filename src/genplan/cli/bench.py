@@ -58,19 +58,14 @@ def bench_run(
     return 1 if failed else 0
 
 
-def report(results: Path = RESULTS, out: Path = Path("results/report.html"), docs: Path | None = None) -> int:
+def report(results: Path = RESULTS, out: Path = Path("results/report.html")) -> int:
     """Write one page of all benchmark results that there are, beside the paper's numbers.
 
     Args:
         results: The file of cells, as `genplan bench run` fills it.
         out: The page; it needs no other file.
-        docs: Render the tables of this Markdown file again as well.
     """
     from genplan import report as pages
-    from genplan.bench import ResultStore
 
-    console = Console()
-    console.print(f"{pages.benchmark_page(results, out)} written")
-    if docs is not None:
-        console.print(f"{pages.fill_docs(docs, ResultStore(results))} tables written to {docs}")
+    Console().print(f"{pages.benchmark_page(results, out)} written")
     return 0

@@ -41,6 +41,7 @@ class Planning(Sampling):
 def evaluate(
     planner: Positional[str],
     task: str | None = None,
+    method: str | None = None,
     episodes: int = 250,
     seed: int = 1234,
     planning: OmitArgPrefixes[Planning] = Planning(),
@@ -54,7 +55,8 @@ def evaluate(
 
     Args:
         planner: A run folder, pretrained:TASK, expert, random:forward, file.py:Class, …
-        task: The task (by default the one the planner was trained on).
+        task: The task (by default the one the planner was trained on; needed if that is a file.py:task).
+        method: The file.py:Class that the run was trained with, if its method is a file: only files you name are run.
         episodes: How many episodes.
         seed: The first seed; seeds are seed to seed + episodes − 1. Test seeds are 1234 to 1483.
         slip: Probability that another action happens than the one chosen.
@@ -65,7 +67,7 @@ def evaluate(
     """
     import torch
 
-    from genplan import checkpoint, names, runs, tasks
+    from genplan import checkpoint, names, runs
     from genplan import evaluate as evaluation
     from genplan.console import evaluation_table, progress
     from genplan.envs.wrappers import SlipperyActions
@@ -79,14 +81,12 @@ def evaluate(
     if not 0 <= slip <= 1:
         raise UserError(f"slip is {slip}, expected 0 to 1")
     console, name, action_steps = Console(), planner, planning.execute
-    player, config, chosen = names.load_for_eval(name, task, planning.settings)
+    player, config, chosen = names.load_for_eval(name, task, planning.settings, method)
     if untrained:
         if "training" not in config:
             raise UserError(f"'{name}' has no trained network that could be left untrained; expected a run")
         name, player = f"{name}, untrained", checkpoint.untrained(config).eval().for_spec(chosen.spec)
-    train_tasks = tasks.task_names(config.get("task", chosen.name))
-    train_task = chosen.name if chosen.name in train_tasks else train_tasks[0]
-    random = names.load_planner(baseline or names.default_baseline(chosen), chosen, train_task)
+    random = names.load_baseline(baseline, chosen, config)
     seeds, total = range(seed, seed + episodes), episodes * (3 if chosen.expert else 2)
     with user_code_errors(name), progress(console, f"{name} on {chosen.name}", total, "episodes") as on_progress:
         found = evaluation.evaluate(player, chosen, seeds, baseline=random, action_steps=action_steps,
@@ -103,6 +103,7 @@ def evaluate(
 def plan(
     planner: Positional[str],
     task: str | None = None,
+    method: str | None = None,
     seed: int = 1234,
     planning: OmitArgPrefixes[Sampling] = Sampling(),
     gif: Path | None = None,
@@ -111,7 +112,8 @@ def plan(
 
     Args:
         planner: A run folder, or pretrained:TASK.
-        task: The task (by default the one the planner was trained on).
+        task: The task (by default the one the planner was trained on; needed if that is a file.py:task).
+        method: The file.py:Class that the run was trained with, if its method is a file: only files you name are run.
         seed: Which episode.
         gif: Write animations: GIF-plan.gif of the denoising, if there is one, and GIF-episode.gif of the episode.
     """
@@ -119,7 +121,7 @@ def plan(
     from genplan.files import write_atomically
     from genplan.render import frames, terminal
 
-    screen, loaded = Console(), policy.load(planner, task)
+    screen, loaded = Console(), policy.load(planner, task, method)
     chosen, spec = loaded.task, loaded.task.spec
     env = chosen.make_env()
     observation = chosen.observe(env, env.reset(seed=seed)[0])
@@ -151,12 +153,20 @@ def plan(
     return 0
 
 
-def export(run: Positional[Path], out: Path, planning: OmitArgPrefixes[Planning] = Planning()) -> int:
+def export(
+    run: Positional[Path],
+    out: Path,
+    task: str | None = None,
+    method: str | None = None,
+    planning: OmitArgPrefixes[Planning] = Planning(),
+) -> int:
     """Make a finished run small enough to share: half precision, with a card of its origin and results.
 
     Args:
         run: The run folder.
         out: Where to put the planner; load it by this path.
+        task: The file.py:task that the run was trained on, if it is a file: only files you name are run.
+        method: The same of its method, file.py:Class.
         planning: How it plans from now on; what is not named stays as it was trained.
     """
     from genplan import checkpoint, tasks
@@ -166,17 +176,21 @@ def export(run: Positional[Path], out: Path, planning: OmitArgPrefixes[Planning]
 
     console, num_tasks = Console(), len(tasks.task_names(checkpoint.read_config(run)["task"]))
     with progress(console, f"evaluating {run}", 3 * num_tasks * len(TEST_SEEDS), "episodes") as on_progress:
-        exporting.export(run, out, planning.settings, on_progress)
+        exporting.export(run, out, planning.settings, on_progress, task, method)
     console.print(f"{out}: {(out / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
     return 0
 
 
-def reproduce(planner: Positional[str], out: Path | None = None) -> int:
+def reproduce(
+    planner: Positional[str], out: Path | None = None, task: str | None = None, method: str | None = None
+) -> int:
     """Train an exported planner again from nothing, by its card, and compare the results.
 
     Args:
         planner: pretrained:TASK, or the folder of an exported planner.
         out: The run folder (by default runs/reproduce-NAME). Stop at any time; the same command continues.
+        task: The file.py:task that the planner was trained on, if it is a file: only files you name are run.
+        method: The same of its method, file.py:Class.
     """
     from genplan import checkpoint
     from genplan import export as exporting
@@ -184,10 +198,10 @@ def reproduce(planner: Positional[str], out: Path | None = None) -> int:
 
     console, name = Console(), planner.removeprefix("pretrained:").replace("/", "-")
     folder = out or Path("runs") / f"reproduce-{name}"
-    steps = checkpoint.read_config(checkpoint.run_dir(planner))["training"]["steps"]
+    steps = checkpoint.read_card(checkpoint.run_dir(planner))["steps"]
     console.print(f"training {planner} again in {folder}: {steps} steps")
     with training_progress(console, 0, steps) as on_training:
-        result = exporting.reproduce(planner, folder, on_training)
+        result = exporting.reproduce(planner, folder, on_training, task, method)
     if not result.same_dataset:
         console.print("[yellow]the demonstrations differ from those of the card[/]")
     console.print(records_table(f"{planner}, test seeds", {"card": result.card["results"], "now": result.results}))

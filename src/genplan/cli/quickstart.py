@@ -50,7 +50,7 @@ def quickstart(
         trainer = runs.resume_run(out)
     else:
         # So short a training repeats itself now and then, unless it explores a little.
-        planner = config.override(presets.default_config()[0], visit_memory=True, exploration=0.2)
+        planner = config.override(presets.default_config()[0], context_length=2, visit_memory=True, exploration=0.2)
         training = presets.TrainConfig(steps=steps, warmup_steps=100, save_every=100)
         trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, [SYMMETRY])
     fit(console, trainer, "2 of 4  training")

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import inspect
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -35,9 +36,10 @@ def _shown_as(metavar: str) -> Any:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Train a planner; stop with Ctrl-C and continue with --resume.
+    """Train a planner; stop with Ctrl-C, the same command goes on.
 
-    Settings that are not named depend on the task, the method and the preset: name them to see theirs here.
+    With more --training.steps a run is extended; what would train something else needs another --out. Settings that
+    are not named depend on the task, the method and the preset: name them to see theirs here.
 
     Args:
         task: A task of `genplan tasks`, several joined by +, or file.py:task for your own.
@@ -45,7 +47,7 @@ class Arguments:
         preset: Where settings that are not named come from.
         data: The Minari dataset to learn from (by default 1,000 demonstrations of the expert, collected if absent).
         out: The run folder (by default runs/TASK-METHOD).
-        resume: Continue the run in this folder, exactly as if it had not been stopped.
+        resume: Go on in this folder with the settings it has; only a task or method from a file must be named again.
         transforms: Which of the task's data transforms to use, by name (by default all).
     """
 
@@ -66,6 +68,9 @@ def parse(arguments: Sequence[str]) -> tuple[Arguments, dict[str, Any], dict[str
 
     # Groups may be left out: the names of settings are unique.
     arguments = [re.sub(r"^--planner\.\w+\.", "--planner.", one) for one in arguments]
+    if "--task" in arguments[:-1]:  # as every other command has it
+        place = arguments.index("--task")
+        arguments = [arguments[place + 1], *arguments[:place], *arguments[place + 2 :]]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default=METHOD)
     first.add_argument("--preset", default="default")
@@ -124,33 +129,59 @@ def choose_transforms(recipe: Sequence[Mapping[str, Any]], names: str) -> list[M
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Train a planner; stop with Ctrl-C and continue with --resume."""
-    from genplan import config, presets, runs, tasks
-    from genplan.collect import CollectConfig
+    """Train a planner; stop with Ctrl-C, the same command goes on."""
+    from genplan import config, runs
     from genplan.tasks.files import short_name
 
     given, of_planner, of_training = parse(arguments)
     console, task, method = Console(), given.task, given.method
-    if (given.resume is None) == (not task):
-        raise UserError("name a task to train, or a run to continue (--resume RUN); expected one of the two")
+    if given.resume is None and not task:
+        raise UserError("name a task to train, or a run to continue (--resume RUN)")
+    folder = given.resume or given.out or Path("runs") / "-".join(map(short_name, (task, method)))
+    changed = {name: value for name, value in of_training.items() if name in runs.CHANGEABLE}
     if given.resume is not None:
-        if of_planner or of_training or given.data or given.transforms or given.out:
-            raise UserError("a run is continued with the settings it began with; leave all flags but --resume out")
-        folder, trainer = given.resume, runs.resume_run(given.resume)
+        if of_planner or given.data or given.transforms or given.out or changed != of_training:
+            raise UserError("--resume goes on with the settings of the run; leave out all flags but task and method, "
+                            f"if they are files, and {', '.join(runs.CHANGEABLE)}")  # fmt: skip
+        named = any(one.partition("=")[0] == "--method" for one in arguments)
+        trainer = runs.resume_run(folder, task or None, method if named else None, **changed)
     else:
-        planner, training = presets.default_config(task, method, given.preset)
-        planner, training = config.override(planner, **of_planner), config.override(training, **of_training)
-        recipe: Any = presets.default_transforms(task, given.preset)
-        if given.transforms is not None:
-            recipe = choose_transforms(recipe, given.transforms)
-        folder = given.out or Path("runs") / "-".join(map(short_name, (task, method)))
-        if given.data is None:
-            for name in tasks.task_names(task):
-                collect_demos(console, CollectConfig(name))
-        trainer = runs.create_run(folder, task, method, planner, training, given.data, recipe)
+        trainer = _open_run(console, folder, given, of_planner, of_training, changed)
+    named_files = {"task": task, "method": method, "codec": config.get(trainer.planner.config, "codec", "")}
+    files = [part for key, name in named_files.items() if ".py:" in name for part in (f"--{key}", name)]
+    next_step = f"evaluate: {shlex.join(['genplan', 'eval', str(folder), *files])}"
+    if trainer.step >= trainer.config.steps:
+        console.print(f"{folder} is trained: step {trainer.step} of {trainer.config.steps}; for more, name more "
+                      f"--training.steps; {next_step}", markup=False, soft_wrap=True)  # fmt: skip
+        return 0
     fit(console, trainer, f"training in {folder}")
-    console.print(f"trained in {trainer.cpu_seconds / 60:.1f} CPU-minutes; evaluate: genplan eval {folder}")
+    minutes = trainer.cpu_seconds / 60
+    console.print(f"trained in {minutes:.1f} CPU-minutes; {next_step}", markup=False, soft_wrap=True)
     return 0
+
+
+def _open_run(
+    console: Console, folder: Path, given: Arguments, of_planner: Mapping[str, Any], of_training: Mapping[str, Any],
+    changed: Mapping[str, Any],
+) -> Trainer:  # fmt: skip
+    """A new run; or the one in the folder, if it is the same but for what may be changed."""
+    from genplan import config, planners, presets, runs, tasks
+    from genplan.collect import CollectConfig
+
+    task, method = given.task, given.method
+    planners.use_codec(of_planner.get("codec"))
+    planner, training = presets.default_config(task, method, given.preset)
+    planner, training = config.override(planner, **of_planner), config.override(training, **of_training)
+    recipe: Any = presets.default_transforms(task, given.preset)
+    if given.transforms is not None:
+        recipe = choose_transforms(recipe, given.transforms)
+    if (folder / "config.json").exists():
+        runs.check_same(folder, task, method, planner, training, given.data, recipe)
+        return runs.resume_run(folder, task, method, **changed)
+    if given.data is None:
+        for name in tasks.task_names(task):
+            collect_demos(console, CollectConfig(name))
+    return runs.create_run(folder, task, method, planner, training, given.data, recipe)
 
 
 def fit(console: Console, trainer: Trainer, label: str) -> None:

@@ -41,6 +41,13 @@ class Trace:
     confidence: Mapping[str, Tensor]  # [K, *batch, *event], its probability
     energy: Tensor  # [K, *batch], −Σ log confidence over the energy's streams: falls as tokens are committed
 
+    def rows(self, ids: Tensor) -> Trace:
+        """Of these rows of the batch [n]."""
+        tokens, predicted, confidence = (
+            {name: x[:, ids] for name, x in one.items()} for one in (self.tokens, self.predicted, self.confidence)
+        )
+        return Trace(self.t, tokens, predicted, confidence, self.energy[:, ids])
+
 
 @dataclass(frozen=True)
 class Sample:

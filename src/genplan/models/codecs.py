@@ -6,7 +6,7 @@ the weights and inside their digest. It is undone in exactly one place, before a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -103,11 +103,14 @@ class UniformBins(ActionCodec):
         return torch.maximum(torch.minimum(values, self.most), self.least)
 
 
-CODECS: Mapping[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins}
+CODECS: dict[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins}
 
 
 def make_codec(actions: Actions, config: CodecConfig) -> ActionCodec:
+    """By its name in CODECS. Nothing is imported here: the name may come from a run folder."""
     name = config.codec if config.codec != "auto" else "bins" if actions.n is None else "identity"
+    if name not in CODECS:
+        raise UserError(f"codec is '{name}', expected one of auto, {', '.join(CODECS)}, or a file named by use_codec()")
     return CODECS[name](actions, config)
 
 

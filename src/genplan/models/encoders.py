@@ -89,7 +89,7 @@ class VectorEncoder(nn.Module):
         return base.add(self.network(scaled))
 
 
-ENCODERS: Mapping[str, type[nn.Module]] = {
+ENCODERS: dict[str, type[nn.Module]] = {
     "grid": GridEncoder, "words": WordsEncoder, "category": CategoryEncoder, "vector": VectorEncoder,
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from genplan.errors import UserError
 from genplan.models.codecs import ActionCodec
 from genplan.models.denoiser import Denoiser
-from genplan.models.encoders import ActionEmbedding, Encoding, StepEncoder, TimeEncoder
+from genplan.models.encoders import ActionEmbedding, Encoding, LocationEmbedding, StepEncoder, TimeEncoder
 from genplan.models.layer import Layer, Pair, attention_mask, keys_and_values
 from genplan.models.settings import MemoryConfig, NetworkConfig
 from genplan.spec import PlanSpec, Stream
@@ -65,12 +65,16 @@ class SequenceDenoiser(nn.Module):
         self.context_kv_proj = nn.Linear(width, 2 * layers * width)
         self.layers = nn.ModuleList(Layer(width, network.num_heads, network.dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
+        self.state = spec.state_field if spec.grid_field is not None else None
+        self.location = LocationEmbedding(spec.streams["states"], width) if self.state is not None else None
         self.heads_out = nn.ModuleDict({name: nn.Linear(width, one.size) for name, one in self.streams.items()})
 
     def prepare(self, encoding: Encoding, current: Observations, history: History, copies: int) -> PreparedSequence:
         """Everything that does not depend on x_t or t. Rows are windows, `copies` in turn for each scene."""
         scene = torch.cat([encoding.condition[:, None], *encoding.grids.values()], 1).repeat_interleave(copies, 0)
         now = self.current(current, self.past_step.weight[-1].expand(len(scene), -1))
+        if self.location is not None and self.state is not None:  # what the grid shows where the agent is
+            now = now + self.location(encoding, current[self.state][:, None])[:, 0]
         if self.action_counts is not None and history.action_counts is not None:
             now = now + self.action_counts((1 + history.action_counts).to(now.dtype).log2())
         parts, shown = [scene, now[:, None]], [history.valid.new_ones(len(scene), scene.shape[1] + 1)]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from genplan.errors import UserError
 
 
-def at_least(config: Any, least: float, *names: str) -> None:
+def at_least(config: Any, least: float, *names: str, most: float = 10**6) -> None:
+    """Both ends: what a file says must not become a network, or a wait, of any size."""
     for name in names:
-        if not getattr(config, name) >= least:
-            raise UserError(f"{name} is {getattr(config, name)}, expected at least {least}")
+        if not least <= (value := getattr(config, name)) <= most:
+            expected = f"at most {most}" if value > most else f"at least {least}"
+            raise UserError(f"{name} is {value}, expected {expected}")
 
 
 def probability(config: Any, *names: str) -> None:
@@ -31,7 +33,7 @@ class EncoderConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "hidden_size", "num_heads", "encoder_iterations")
+        at_least(self, 1, "hidden_size", "num_heads", "encoder_iterations", most=8192)
         if self.hidden_size % self.num_heads:
             raise UserError(f"hidden_size is {self.hidden_size}, expected a multiple of the {self.num_heads} heads")
         probability(self, "dropout")
@@ -45,22 +47,21 @@ class NetworkConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "num_layers")
+        at_least(self, 1, "num_layers", most=128)
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
     """What is remembered of an episode."""
 
-    # Observations that are shown, the current one counted. With the last action in view, policies of continuous control
-    # learn to repeat it (Pendulum: 0.36 of the expert's return with 2, 0.97 with 1).
-    context_length: int = 1
+    # With the last action in view, policies of continuous control learn to repeat it (docs/log.md).
+    context_length: int = 1  # observations that are shown, the current one counted
     visit_memory: bool = False  # the set of all states visited before, and what was done there
     failed_action_prob: float = 0.25  # of training windows shown actions that failed before (with visit memory)
     exploration: float = 0.0  # at test time: how readily another action is tried where nothing new happens
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "context_length")
+        at_least(self, 1, "context_length", most=4096)
         at_least(self, 0, "exploration")
         probability(self, "failed_action_prob")
 
@@ -73,8 +74,8 @@ class MemoryConfig:
 class CodecConfig:
     """How actions become tokens. `auto`: identity for discrete actions, bins for continuous ones."""
 
-    codec: Literal["auto", "identity", "bins"] = "auto"
+    codec: str = "auto"  # auto, identity, bins, or file.py:Class
     bins: int = 64  # per dimension of a continuous action
 
     def __post_init__(self) -> None:
-        at_least(self, 2, "bins")
+        at_least(self, 2, "bins", most=2**16)

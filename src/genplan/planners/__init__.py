@@ -13,6 +13,7 @@ from genplan.tasks.files import import_object
 from genplan.types import Method
 
 if TYPE_CHECKING:
+    from genplan.models.codecs import ActionCodec
     from genplan.planners.base import LearnedPlanner
     from genplan.spec import PlanSpec
 
@@ -69,6 +70,24 @@ def planner_class(name: str) -> type[LearnedPlanner]:
         found = pkgutil.resolve_name(where)
     chosen: type[LearnedPlanner] = found
     return chosen
+
+
+def codec_class(name: str) -> type[ActionCodec]:
+    """A codec of CODECS by name, or `file.py:Class`; a user's own file is run, but only one that the user named."""
+    from genplan.models.codecs import CODECS, ActionCodec
+
+    found = import_object(name) if ".py:" in name and name not in CODECS else CODECS.get(name)
+    if not (isinstance(found, type) and issubclass(found, ActionCodec)):
+        raise UserError(f"'{name}' is no codec; known are {', '.join(CODECS)}, or file.py:Class, of ActionCodec")
+    return found
+
+
+def use_codec(name: str | None) -> None:
+    """Let settings name a codec of the user's own, `file.py:Class`: only ever one that the user named."""
+    if name is not None and ".py:" in name:
+        from genplan.models.codecs import CODECS
+
+        CODECS[name] = codec_class(name)
 
 
 def config_class(name: str) -> type[Any]:

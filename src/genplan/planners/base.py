@@ -48,12 +48,6 @@ class LearnedPlanner(nn.Module):
 
     def __init__(self, spec: PlanSpec, config: Any) -> None:
         super().__init__()
-        memory: MemoryConfig = config.memory
-        if (memory.exploration or memory.visit_memory) and (spec.state_field is None or spec.actions.n is None):
-            raise UserError(
-                "visit_memory and exploration count states and actions; expected a task with an observed states stream "
-                "and discrete actions; set both to 0"
-            )
         self.spec, self.config = spec, config
         self.privileged: bool = getattr(config, "privileged_goals", False)
         if self.privileged and spec.goals is None:
@@ -61,6 +55,17 @@ class LearnedPlanner(nn.Module):
                 "the method gets its goals from the simulator, and the task has no goals; use DT-noGC or LEAP-noGC"
             )
         self.codec = make_codec(spec.actions, config.codec)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        memory: MemoryConfig = self.config.memory
+        codes = self.codec.stream
+        one_token = self.codec.chunk == 1 and not codes.shape and codes.size == self.spec.actions.n
+        if (memory.exploration or memory.visit_memory) and (self.spec.state_field is None or not one_token):
+            raise UserError(
+                "visit_memory and exploration count states and actions; expected a task with an observed states stream "
+                "and discrete actions of one token each; set both to 0"
+            )
 
     @property
     def action_steps(self) -> int | None:
@@ -130,9 +135,8 @@ class LearnedPlanner(nn.Module):
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> PlannerMemory:
         settings, device, spec = self.config.memory, self.device, self.spec
         observations = observations.to(device)
-        names = [name for name, field in spec.fields.items() if field.kind != "words"]
         memory = PlannerMemory(
-            last=Observations({name: observations[name].clone() for name in names}),
+            last=Observations({name: observations[name].clone() for name in spec.fields}),
             history=HistoryBuffer(spec, observations, device, settings.num_past),
             scenes=SceneCache(spec, observations, device),
         )
@@ -194,6 +198,8 @@ class LearnedPlanner(nn.Module):
                 "this planner gets its goals from the simulator, and the task tells none; see Task.privileged_goals"
             )
         found, number = [oracle.privileged_goals(oracle.envs[row]) for row in ids.tolist()], self.spec.num_goals
+        if not all(found):
+            raise UserError("the task names no goal for an episode that is not over; see Task.privileged_goals")
         padded = [[*goals[:number], *([goals[-1]] * (number - len(goals)))] for goals in found]
         return torch.tensor(padded, device=ids.device)
 
@@ -226,6 +232,7 @@ class LearnedPlanner(nn.Module):
         other = type(self).__new__(type(self))
         nn.Module.__init__(other)
         other.__dict__.update({**self.__dict__, **changed})
+        other._check_memory()
         return other
 
 

@@ -60,7 +60,10 @@ class SamplerConfig:
     num_candidates: int = 1  # plans per decision, of which the one of least energy is taken
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "iterations", "num_candidates")
+        at_least(self, 1, "iterations", "num_candidates", most=4096)
+        at_least(self, 0, "temperature", "eta")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class GenPlanConfig:
     outcome_memory: bool = True  # with exploration: learn within an episode from what came otherwise than planned
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "horizon", "action_steps")
+        at_least(self, 1, "horizon", "action_steps", most=4096)
         at_least(self, 0, "horizon_discount", "entropy_bound")
         probability(self, "full_noise_prob", "conditioning_prob")
         if self.action_steps > self.horizon:
@@ -219,6 +222,8 @@ class GenPlan(LearnedPlanner):
             order=config.order, first_streams=["goals"] if goals_first else [], temperature=config.temperature,
             top_p=config.top_p, eta=config.eta, given=given, energy_streams=["actions"], keep_trace=keep_trace,
         )  # fmt: skip
+        if first is not None:  # an action that is tried was given to the sampler, but it is executed: it counts
+            result = _with_given_actions(result, given["actions"])
         best = rows[::copies] * copies + result.energy.reshape(number, copies).argmin(-1)
         confidence = sum_event(result.log_probs["actions"][best], 2).exp().repeat_interleave(self.codec.chunk, 1)
         if memory.outcomes is not None:  # it has the last word, over exploration too
@@ -236,6 +241,7 @@ class GenPlan(LearnedPlanner):
             candidate_energies=result.energy.reshape(number, copies),
             confidence=confidence,
             trace=result.trace,
+            selected=best,
         )
 
     def _start(
@@ -252,6 +258,14 @@ class GenPlan(LearnedPlanner):
             given["actions"] = now & (first[:, None] >= 0)
             x_0["actions"] = torch.where(given["actions"], first[:, None], x_0["actions"])
         return x_0, given
+
+
+def _with_given_actions(result: Sample, given: Tensor) -> Sample:
+    """The sample with the probabilities and energies of its given actions, at pure noise."""
+    tokens, log_p = result.tokens["actions"], result.log_p_noise["actions"]
+    log_probs = torch.where(given, log_p.gather(-1, tokens[..., None]).squeeze(-1), result.log_probs["actions"])
+    energy = plan_energy(result.log_p_noise, result.tokens, ["actions"], 1)
+    return replace(result, log_probs={**result.log_probs, "actions": log_probs}, energy=energy)
 
 
 def _revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:

@@ -72,7 +72,7 @@ class LEAPConfig:
     temperature: float = 0.5
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "horizon", "action_steps", "iterations")
+        at_least(self, 1, "horizon", "action_steps", "iterations", most=4096)
         at_least(self, 0, "horizon_discount", "entropy_bound", "temperature")
         probability(self, "full_noise_prob")
         if self.action_steps > self.horizon:
@@ -196,11 +196,17 @@ class Leap(LearnedPlanner):
             metropolis(tokens, conditionals, rng, config.iterations, config.temperature, fixed)
         )
         confidence = log_p.gather(-1, tokens[..., None]).exp().reshape(len(ids), self.shape[0], -1).prod(-1)
-        # Behind the end of a plan nothing is to be done: token 0 stands there only to be one.
-        tokens = tokens.masked_fill(tokens == self.end, 0).reshape(-1, *self.shape)
+        tokens = self._without_end(tokens.reshape(-1, *self.shape))
         actions = self.codec.decode(tokens, self.origin(observations))
         confidence = confidence.repeat_interleave(self.codec.chunk, 1)
         return Plan(actions, {"actions": tokens}, energy=energy, confidence=confidence)
+
+    def _without_end(self, tokens: Tensor) -> Tensor:
+        """Plans [n, H, …] in which the last step before END stands for all after it."""
+        step = torch.arange(tokens.shape[1], device=tokens.device)
+        ended = (tokens == self.end).flatten(2).any(-1) if tokens.ndim > 2 else tokens == self.end
+        last = torch.where(ended.cummax(1).values, -1, step).cummax(1).values
+        return tokens[torch.arange(len(tokens), device=tokens.device)[:, None], last]
 
     def _forbid_leading_end(self, logits: Tensor) -> Tensor:
         """log p of logits [n, N, S + 1], where no plan is over before it began."""

@@ -58,7 +58,7 @@ class VisitMemory:
     def __init__(self, spec: PlanSpec, size: int, device: torch.device, exploration: float) -> None:
         num_states = spec.streams["states"].size
         self.state, self.exploration = spec.state_field or "", exploration
-        self.others = [name for name in spec.fields if name != self.state and spec.fields[name].kind != "words"]
+        self.others = [name for name in spec.fields if name != self.state]
         self.visited = torch.zeros(size, num_states, dtype=torch.bool, device=device)
         self.counts = torch.zeros(size, num_states, spec.actions.n or 0, dtype=torch.int16, device=device)
         self.revisit_score = torch.zeros(size, device=device)
@@ -126,7 +126,7 @@ class SceneCache:
 class PlannerMemory:
     """The parts that a learned planner keeps of a batch of episodes."""
 
-    last: Observations  # what was observed last, but for the words, [B, …]
+    last: Observations  # what was observed last, [B, …]
     history: HistoryBuffer
     scenes: SceneCache
     visits: VisitMemory | None = None

@@ -38,7 +38,7 @@ class OutcomeMemory:
     def __init__(self, spec: PlanSpec, size: int, device: torch.device) -> None:
         self.grid, self.state = spec.grid_field or "", spec.state_field or ""
         self.directions = spec.streams["states"].directions
-        self.others = [name for name in spec.fields if name != self.state and spec.fields[name].kind != "words"]
+        self.others = [name for name in spec.fields if name != self.state]
         channels = enumerate(spec.fields[self.grid].sizes)
         self.sizes = {channel: number for channel, number in channels if channel != COLOR_CHANNEL}
         shape = (size, math.prod(self.sizes.values()), spec.actions.n or 0)

@@ -46,7 +46,7 @@ def benchmark_page(path: Path, out: Path) -> Path:
         parts += [f"<h2>{title}</h2>", tables.result_table(results, rows), tables.mean_table(results, rows)]
         parts.append(tables.difference_table(results, rows))
     parts += ["<h2>All rows</h2>", tables.mean_table(results, list(ROWS.values())), STALE_NOTE if results.stale else ""]
-    sections = (_times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log)
+    sections = (_other_metrics, _times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log)
     parts += [section(results) for section in sections]
     write_atomically(out, page("genplan: results", "".join(parts)).encode())
     return out
@@ -57,6 +57,23 @@ def _scope(results: ResultTable) -> str:
     days = sorted(one.when[:10] for one in results.results)
     hours = sum(trainings.values()) / 60
     return f"<p>{len(results.by_key)} cells, measured {days[0]} to {days[-1]}; {hours:.1f} CPU-hours of training.</p>"
+
+
+def _other_metrics(results: ResultTable) -> str:
+    """Whatever else the tasks measure, own metrics included: means over episodes, a row per cell."""
+    names = dict.fromkeys(name for one in results.by_key.values() for name in one.episodes)
+    others = [name for name in names if name not in LABELS]
+    lines = [
+        (
+            f"{escape(one.cell.row)}, {method_label(results, one.cell.method)}",
+            *(f"{results.value(one, name):.3g}" if name in one.episodes else "–" for name in others),
+        )
+        for one in results.by_key.values()
+        if one.training and not results.is_stale(one)
+    ]
+    cells = table(("", *map(escape, others)), lines)
+    found = f"<details><summary>{len(lines)} cells</summary>{cells}</details>"
+    return f"<h2>Other metrics</h2>{found}" if lines and others else ""
 
 
 def _times(results: ResultTable) -> str:

@@ -1,47 +1,47 @@
-"""The tables of docs/results.md, rendered from cells, cards and studies, and put into the blocks that are marked there.
+"""The tables of README and docs, rendered from the ledger of claims into the blocks that are marked there.
 
 A block lies between the lines `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from genplan import checkpoint, migrations
-from genplan.bench.cell import UNTRAINED
-from genplan.bench.store import ResultStore
-from genplan.bench.suites import suites
-from genplan.bench.table import PRETRAINED, REFERENCE, ResultTable
+from genplan.bench.claims import COMPARED, cell_id, mean_id
+from genplan.bench.ledger import Claim, Claims
+from genplan.bench.suites import CONTROLS, RANDOM_CONTROLS, suites
+from genplan.bench.table import PRETRAINED, REFERENCE, label, privileged_methods
 from genplan.errors import UserError
-from genplan.files import write_atomically
+from genplan.planners import METHODS
 from genplan.render.numbers import format_interval, format_number
-from genplan.report.tables import LABELS, best_random, format_value, mean_value, method_label
+from genplan.report.tables import LABELS, format_value
 from genplan.tasks.paper import ROWS, Row
 
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-VARIANTS = {"trail": "visit memory"}  # names of variants in older lines of studies
+ADAPTIVE = "eval/LocS10N1"  # the planner of the adaptive rows
 
 
-def render_results(store: ResultStore) -> dict[str, str]:
-    """Tables by name. Cards of all tasks together, controls and studies are read from the folder of the store."""
-    results, folder = ResultTable(store), store.path.parent
-    cards = {name: _read_card(path / "card.json") for name, path in checkpoint.pretrained().items()}
-    tables = {
-        "pretrained": _pretrained(results, cards, _read_lines(folder / "controls.jsonl")),
-        "adaptive": _adaptive(results),
-        "methods": _methods(results, ("TP", "IC")),
-        "methods-adaptive": _methods(results, ("AP",)),
-        "demonstrations": _demonstrations(results),
+def render_tables(claims: Claims) -> dict[str, str]:
+    """Tables by name."""
+    try:
+        return _tables(claims)
+    except KeyError as error:
+        raise UserError(
+            f"the ledger has no claim {error}, which a table shows; genplan verify --write adds it"
+        ) from error
+
+
+def _tables(claims: Claims) -> dict[str, str]:
+    return {
+        "pretrained": _pretrained(claims),
+        "all": _all_tasks(claims),
+        "adaptive": _adaptive(claims),
+        "methods": _methods(claims, "TP+IC"),
+        "methods-adaptive": _methods(claims, "AP"),
+        "demonstrations": _demonstrations(claims),
+        **{f"study-{name}": _study(claims, name) for name in ("memory", "subgoals")},
     }
-    if (folder / "all-card.json").exists():
-        tables["all"] = _all_tasks(_read_card(folder / "all-card.json"), cards)
-    studies = _read_lines(folder / "ablations.jsonl")
-    return tables | {f"study-{name}": _study(studies, name) for name in ("memory", "subgoals")}
 
 
 def fill_blocks(text: str, tables: Mapping[str, str]) -> str:
@@ -56,120 +56,91 @@ def fill_blocks(text: str, tables: Mapping[str, str]) -> str:
     return BLOCK.sub(fill, text)
 
 
-def fill_docs(path: Path, store: ResultStore) -> int:
-    """Render the tables again in a file, which must have marked blocks; how many it has."""
-    text = path.read_text()
-    if not (number := len(BLOCK.findall(text))):
-        raise UserError(f"{path} has no blocks for tables, expected <!-- table: NAME --> … <!-- end -->")
-    write_atomically(path, fill_blocks(text, render_results(store)).encode())
-    return number
-
-
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, *rows)).replace("\n", f"\n|{'---|' * len(head)}\n", 1)
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _read_card(path: Path) -> dict[str, Any]:
-    return migrations.migrate_card(json.loads(path.read_text()))
-
-
-def _recorded(record: Mapping[str, Any], metric: str) -> float | None:
-    """A metric in the record of an evaluation."""
-    summary: Mapping[str, float] = record["metrics"].get(metric) or {}
-    return summary.get("value")
-
-
-def _scores(value: Callable[[str], float | None], low: float, high: float) -> list[str]:
+def _scores(claim: Claim) -> list[str]:
     """Success with its interval, and SPL against both references."""
-    success, *path = (format_value(metric, value(metric)) for metric in LABELS)
+    success, *path = (format_value(metric, claim.value(metric)) for metric in LABELS)
+    _, low, high = claim.metrics["success"]
     return [f"{success} ({format_interval(low, high, '.1%')})", *path]
 
 
-def _recorded_scores(record: Mapping[str, Any]) -> list[str]:
-    success = record["metrics"]["success"]
-    return _scores(partial(_recorded, record), success["low"], success["high"])
+def _compared(claim: Claim | None) -> str:
+    return "" if claim is None else " ".join(format_value(metric, claim.value(metric)) for metric in COMPARED)
 
 
-def _paper(row: Row) -> str:
-    return f"{max(row.paper['GenPlan-M'], row.paper['GenPlan-U']):g}"
+def _share(claim: Claim | None, metric: str) -> str:
+    return format_number(None if claim is None else claim.value(metric), ".1%", "")
 
 
-def _pretrained(results: ResultTable, cards: Mapping[str, Any], controls: Sequence[Mapping[str, Any]]) -> str:
-    """What the cards of the pretrained planners say, with controls."""
-    untrained = {line["weights"]: line["success"] for line in controls if line["untrained"]}
+def _paper(claims: Claims, row: Row) -> str:
+    return f"{claims[f'paper/{row.name}'].value('best'):g}"
+
+
+def _best_random(claims: Claims, row: Row) -> str:
+    found = [claims.get(f"cell/{name}/{row.name}") for name in RANDOM_CONTROLS]
+    return max((_share(claim, "success") for claim in found), key=lambda text: float(text or 0))
+
+
+def _pretrained(claims: Claims) -> str:
+    """The planners of single rows, with controls; minutes of training by their cards."""
     rows = []
     for row in ROWS.values():
-        if row.split != "AP" and row.name in cards:
-            card = cards[row.name]
-            record, shares = card["results"], (best_random(results, row), untrained.get(card["weights"]))
+        if row.split != "AP" and (claim := claims.get(f"eval/{row.name}")) is not None:
+            steps, expert_steps = (format_number(claim.value(name), ".1f") for name in ("steps", "expert_steps"))
             rows.append((
-                row.name, *_recorded_scores(record), f"{format_number(_recorded(record, 'stalling'), '.1%')} %",
-                format_number(_recorded(record, "steps"), ".1f"), f"{card['cpu_seconds'] / 60:.0f}", _paper(row),
-                *(format_value("success", value, "") for value in shares),
-                format_number(_recorded(record["baselines"]["expert"], "steps"), ".1f"),
+                row.name, *_scores(claim), f"{_share(claim, 'stalling')} %", steps,
+                f"{claims[f'card/{row.name}'].minutes:.0f}", _paper(claims, row), _best_random(claims, row),
+                _share(claims.get(f"untrained/{row.name}"), "success"), expert_steps,
             ))  # fmt: skip
     extra = ("stalling", "steps", "CPU-min", "paper", "random", "untrained", "expert steps")
     return _table(("row", *LABELS.values(), *extra), rows)
 
 
-def _adaptive(results: ResultTable) -> str:
-    """The pretrained planner of the task that the adaptive rows are trained on."""
-    rows = []
-    for row in ROWS.values():
-        one = results.find_current(PRETRAINED, row.name)
-        if row.split == "AP" and one is not None and (success := results.summary(one, "success")) is not None:
-            untrained = results.value(results.find_current(f"{UNTRAINED}{REFERENCE}", row.name), "success")
-            scores = _scores(partial(results.value, one), success.low, success.high)
-            controls = [format_value("success", value, "") for value in (best_random(results, row), untrained)]
-            rows.append((row.name, *scores, _paper(row), *controls))
-    return _table(("row", *LABELS.values(), "paper", "random", "untrained"), rows)
+def _adaptive(claims: Claims) -> str:
+    """The planner of the task that the adaptive rows are trained on."""
+    rows = [(row.name, *_scores(claim), _paper(claims, row), _best_random(claims, row)) for row in ROWS.values()
+            if (claim := claims.get(f"{ADAPTIVE}/{row.name}")) is not None]  # fmt: skip
+    return _table(("row", *LABELS.values(), "paper", "random"), rows)
 
 
-def _methods(results: ResultTable, splits: Sequence[str]) -> str:
+def _methods(claims: Claims, splits: str) -> str:
     """All methods of the benchmark: success, SPL, SPL against the shortest path; with their means."""
-    rows = [row for row in ROWS.values() if row.split in splits and results.find_current(REFERENCE, row.name)]
-    methods = [one for one in results.methods(rows) if any(results.find_current(one, row.name) for row in rows)]
-    groups = {row.name: [row.name] for row in rows} | {"mean": [row.name for row in rows]}
-    lines = [(name, *(_means(results, method, group) for method in methods)) for name, group in groups.items()]
-    return _table(["row", *(method_label(results, method) for method in methods)], lines)
+    rows = [row.name for row in ROWS.values() if row.split in splits and f"cell/{REFERENCE}/{row.name}" in claims]
+    present = {name.split("/")[1] for row in rows for name in claims if re.fullmatch(rf"cell/[^/]+/{row}", name)}
+    order = (*METHODS, PRETRAINED)
+    methods = [one for one in order if one in present] + sorted(present - {*order, *CONTROLS})
+    lines = [(row, *(_compared(claims.get(f"cell/{one}/{row}")) for one in methods)) for row in rows]
+    lines.append(("mean", *(_compared(claims.get(mean_id(one, splits))) for one in methods)))
+    privileged = privileged_methods()
+    return _table(["row", *(label(one) + " ◆" * (one in privileged) for one in methods)], lines)
 
 
-def _means(results: ResultTable, method: str, rows: Sequence[str], **options: Any) -> str:
-    """Means over rows of the compared metrics; empty unless all rows were measured with current settings."""
-    found = [results.find_current(method, row, **options) for row in rows]
-    if not found or None in found:
-        return ""
-    return " ".join(format_value(metric, mean_value(results, found, metric)) for metric in LABELS)
-
-
-def _demonstrations(results: ResultTable) -> str:
-    cells = [cell for cell in suites()["demonstrations"]
-             if results.find_current(cell.method, cell.row, demonstrations=cell.demonstrations)]  # fmt: skip
+def _demonstrations(claims: Claims) -> str:
+    cells = [cell for cell in suites()["demonstrations"] if cell_id(cell, cell.method) in claims]
     numbers = sorted({cell.demonstrations for cell in cells})
-    rows = [(f"{row}, {method}", *(_means(results, method, [row], demonstrations=number) for number in numbers))
+    found = {(cell.row, cell.method, cell.demonstrations): claims[cell_id(cell, cell.method)] for cell in cells}
+    rows = [(f"{row}, {method}", *(_compared(found.get((row, method, number))) for number in numbers))
             for row, method in dict.fromkeys((cell.row, cell.method) for cell in cells)]  # fmt: skip
     return _table(("", *map(str, numbers)), rows)
 
 
-def _all_tasks(card: Mapping[str, Any], cards: Mapping[str, Any]) -> str:
+def _all_tasks(claims: Claims) -> str:
     """One planner for all rows, and the planners of single rows."""
     rows = []
-    for task, record in card["results"]["tasks"].items():
-        own = [format_value(metric, _recorded(cards[task]["results"], metric)) for metric in ("success", "spl")]
-        rows.append((task, *_recorded_scores(record), ", ".join(own)))
+    for row in ROWS:
+        if f"all/{row}" in claims:
+            own = [format_value(metric, claims[f"eval/{row}"].value(metric)) for metric in ("success", "spl")]
+            rows.append((row, *_scores(claims[f"all/{row}"]), ", ".join(own)))
     return _table(("row", *LABELS.values(), "the row's own planner: success (%), SPL"), rows)
 
 
-def _study(lines: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Short trainings that differ in one thing; `stall` is what older lines call stalling."""
+def _study(claims: Claims, name: str) -> str:
+    """Short trainings that differ in one thing."""
     rows = []
-    for line in lines:
-        if line["study"] == name:
-            stalling = f"{100 * line.get('stalling', line.get('stall', 0.0)):.1f} %"
-            variant = VARIANTS.get(line["variant"], line["variant"])
-            rows.append((line["row"], variant, *_scores(line.get, *line["success_interval"]), stalling))
+    for key, claim in claims.items():
+        if key.startswith(f"study/{name}/"):
+            rows.append((*key.split("/", 3)[2:], *_scores(claim), f"{_share(claim, 'stalling')} %"))
     return _table(("row", "variant", *LABELS.values(), "stalling"), rows)

@@ -10,7 +10,7 @@ from genplan.bench.cell import UNTRAINED
 from genplan.bench.stats import paired_difference, permutation_p_value
 from genplan.bench.store import CellResult
 from genplan.bench.suites import RANDOM_CONTROLS
-from genplan.bench.table import PRETRAINED, REFERENCE, ResultPair, ResultTable
+from genplan.bench.table import PRETRAINED, REFERENCE, ResultPair, ResultTable, label
 from genplan.metrics import METRICS
 from genplan.render.numbers import format_interval, format_number
 from genplan.report.html import muted, table
@@ -22,7 +22,7 @@ ONE_TRAINING = "Each method was trained once: the variance between trainings is 
 
 
 def method_label(results: ResultTable, method: str) -> str:
-    return escape(results.label(method)) + (" ◆" if method in results.privileged else "")
+    return escape(label(method)) + (" ◆" if method in results.privileged else "")
 
 
 def stale_mark(results: ResultTable, result: CellResult | None) -> str:
@@ -57,7 +57,7 @@ def result_table(results: ResultTable, rows: Sequence[Row]) -> str:
         best = max((value for value in current if value is not None), default=None)
         entries = []
         for method in methods:
-            paper = row.paper.get(results.label(method))
+            paper = row.paper.get(label(method))
             entry = result_entry(results, results.find(method, row.name), best)
             entries.append(entry if paper is None else f"{entry}<br><i>{paper:g}</i>")
         entries.append(format_value("success", best_random(results, row)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ from genplan import config as settings
 from genplan.envs import ENVS
 from genplan.envs.babyai import BABYAI_WORDS
 from genplan.errors import UserError
+from genplan.files import MAX_LOG, NUMBER, parse_json, read_bytes
 from genplan.planners.base import LearnedPlanner
+from genplan.presets import TrainConfig
 from genplan.serve import schema
 
 MAX_DEPTH = 3  # folders below the served one in which runs are looked for
@@ -38,8 +39,11 @@ class Catalogue:
         runs: dict[str, Path] = {}
         for depth in range(1, MAX_DEPTH + 1):
             for path in sorted(self.folder.glob("/".join(["*"] * depth) + "/config.json")):
-                inside = path.resolve().is_relative_to(self.folder)  # not through a link that leads out
-                if inside and (path.parent / LOG).is_file():
+                found = (path, path.parent / LOG)
+                inside = all(
+                    one.resolve().is_relative_to(self.folder) for one in found
+                )  # not through a link that leads out
+                if inside and all(one.is_file() for one in found):
                     runs[path.parent.relative_to(self.folder).as_posix()] = path.parent
         return runs
 
@@ -94,21 +98,22 @@ class Catalogue:
         if name not in runs:
             raise MissingError(f"there is no run '{name[:80]}' here; known are {', '.join(runs) or 'none'}")
         config = checkpoint.read_config(runs[name])
+        steps = settings.from_dict(TrainConfig, config["training"]).steps
         step, curves = 0, dict[str, list[tuple[int, float]]]()
-        for text in (runs[name] / LOG).read_text().splitlines():
+        for text in read_bytes(runs[name] / LOG, MAX_LOG).decode(errors="replace").splitlines():
             try:
-                line = json.loads(text)
-            except ValueError:  # being written at this moment
+                line = parse_json(text, LOG, finite=False)
+            except UserError:  # being written at this moment, or none of ours
                 continue
-            if not isinstance(line, dict) or "step" not in line:
+            if not checkpoint.STEP.holds(line.get("step")):
                 continue
-            step = max(step, line["step"])
+            at: int = line["step"]
+            step = max(step, at)
             for logged, value in line.items():
                 curve = RENAMED_CURVES.get(logged, logged)
-                if curve in CURVES and line["step"] > after:
-                    curves.setdefault(curve, []).append((line["step"], value))
-        steps, task = config["training"]["steps"], config["task"]
-        return schema.RunResponse(name=name, step=step, steps=steps, task=task, curves=curves)
+                if curve in CURVES and at > after and NUMBER.holds(value):
+                    curves.setdefault(curve, []).append((at, value))
+        return schema.RunResponse(name=name, step=step, steps=steps, task=config["task"], curves=curves)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -88,11 +88,11 @@ def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, lis
     responses = []
     for row in ids.tolist():
         state = int(batch.current[row]["state"])
-        if plan.trace is not None and plan.candidate_energies is not None:
+        if plan.trace is not None and plan.candidate_energies is not None and plan.selected is not None:
             energies = plan.candidate_energies[row].tolist()
             candidates = [_candidate(geometry, plan.trace, row * len(energies) + index, state, energy)
                           for index, energy in enumerate(energies)]  # fmt: skip
-            selected = energies.index(min(energies))
+            selected = int(plan.selected[row]) - row * len(energies)
         else:
             candidates, selected = [_single_frame(plan, row, geometry.pose(state))], 0
         response = schema.PlanResponse(candidates=candidates, selected=selected, milliseconds=_milliseconds(start_time),

@@ -118,10 +118,9 @@ def task_from_gym(
         raise UserError(f"'{gym_id}': {error}; write a Task with an observe() of its own") from error
     if success == "auto":
         success = None if any(one.kind == "vector" for one in fields.values()) else terminated_with_reward
-    default = ("return", "steps") if success is None else ("success", "spl", "steps", "stalling", "return")
     return Task(
         name or gym_id.rpartition("/")[2], make, spec, partial(_observe, fields), limit, success,
-        metrics=metrics or default, expert=expert,
+        metrics=metrics, expert=expert,
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Data transforms: more demonstrations of those that there are, and batches changed in ways that keep them right.
 
 A recipe is a list of transforms. Each is a frozen dataclass of plain data, so that a run can store it. Transforms of
-your own are any objects with `episodes(spec, episodes, rng)` or `bind(windows)`: see the protocols in
-`genplan.data.windows`.
+your own have `episodes(spec, episodes, rng)` or `bind(windows)` (protocols in `genplan.data.windows`), and are entered
+into TRANSFORMS by the file of the task that uses them: docs/extending.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from genplan.spec import PlanSpec
 from genplan.types import Episode
 
 Transform = BatchTransform | EpisodeTransform
-TRANSFORMS: Mapping[str, type[Any]] = {one.name: one for one in (Stitch, MapRandomization, Symmetry, ColorPermutation)}
+TRANSFORMS: dict[str, type[Any]] = {one.name: one for one in (Stitch, MapRandomization, Symmetry, ColorPermutation)}
 
 
 def extend_episodes(
@@ -41,7 +41,7 @@ def transform_to_json(transform: Any) -> dict[str, Any]:
         known = ", ".join(one.__name__ for one in TRANSFORMS.values())
         raise UserError(
             f"a {type(transform).__name__} cannot be stored with a run, expected one of {known}; "
-            "hand transforms of your own to Windows"
+            "enter your own into TRANSFORMS in the file of the task"
         )
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(transform)))
     return {"name": transform.name, **data}

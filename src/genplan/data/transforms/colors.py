@@ -29,6 +29,7 @@ class ColorPermutation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(map(str, self.words)))
         object.__setattr__(self, "types", tuple(map(int, self.types)))
+        object.__setattr__(self, "channel", int(self.channel))
         if self.feature is not None:
             field, index = self.feature
             object.__setattr__(self, "feature", (str(field), int(index)))
@@ -58,14 +59,15 @@ class BoundColorPermutation:
             self._check(f"number {index} of '{name}'", sizes, index)
             num_types = max(num_types, sizes[index - 1])
         self.has_color = torch.isin(torch.arange(num_types), torch.tensor(transform.types))
-        self.mission = spec.words_field
-        if self.mission is not None:
-            vocabulary = spec.fields[self.mission].vocabulary
-            if unknown := [word for word in transform.words if word not in vocabulary]:
-                raise UserError(f"the color '{unknown[0]}' is not in the vocabulary of '{self.mission}'; known are: "
-                                f"{' '.join(vocabulary[1:])}")  # fmt: skip
-            self.words = torch.tensor([vocabulary.index(word) for word in transform.words])
-            self.identity = torch.arange(len(vocabulary))
+        self.words: dict[str, tuple[Tensor, Tensor]] = {}  # per words field: tokens of the colors, and of all words
+        for name, one in spec.fields.items():
+            if one.kind != "words":
+                continue
+            if unknown := [word for word in transform.words if word not in one.vocabulary]:
+                raise UserError(f"the color '{unknown[0]}' is not in the vocabulary of '{name}'; known are: "
+                                f"{' '.join(one.vocabulary[1:])}")  # fmt: skip
+            colors = torch.tensor([one.vocabulary.index(word) for word in transform.words])
+            self.words[name] = colors, torch.arange(len(one.vocabulary))
 
     def _check(self, what: str, sizes: tuple[int, ...], index: int) -> None:
         found = sizes[index] if 0 <= index < len(sizes) else None
@@ -83,10 +85,10 @@ class BoundColorPermutation:
         """One permutation for each scene, [M, colors]: old color -> new color."""
         scene, current, history = dict(batch.scene.fields), batch.current, batch.history
         scene[self.grid] = self._exchange(scene[self.grid], permutations, self.channel, 0)
-        if self.mission is not None:
-            table = self.identity.repeat(len(permutations), 1)
-            table[:, self.words] = self.words[permutations]
-            scene[self.mission] = table.gather(1, scene[self.mission])
+        for name, (colors, words) in self.words.items():
+            table = words.repeat(len(permutations), 1)
+            table[:, colors] = colors[permutations]
+            scene[name] = table.gather(1, scene[name])
         if self.feature is not None:
             name, index = self.feature
             each = permutations.repeat_interleave(batch.windows_per_scene, 0)  # [B, colors]

@@ -1,11 +1,11 @@
-"""MapRandomization: in a training grid stand objects of other grids, and walls, off the demonstrated way.
+"""MapRandomization: objects of other training grids, and walls, are placed off the demonstrated path.
 
-Where a demonstrator was sent to the only object there is, nobody needs to read its name; where rooms are empty, nobody
-learns to walk round anything. A demonstration stays right if objects are put where it never went, as long as none of
-them looks like what it was sent to: missions must tell objects apart by what can be seen of them.
+With a single object in an empty room, neither reading the mission nor walking around obstacles is learnt. A
+demonstration stays correct if objects are placed on cells that it never enters, as long as none of them matches its
+mission: missions must tell objects apart by what can be observed of them.
 
-Here and there, on the way as well, something stands that looks like nothing in any training grid. So what is unseen is
-neither shunned nor sought, until it is known what comes of it.
+With a small probability, also on the path, a cell gets a type that occurs in no training grid, so that the network
+learns neither to avoid nor to approach unseen types.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class MapRandomization:
     max_objects: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_objects, int) or self.max_objects < 1:
-            raise UserError(f"max_objects is {self.max_objects}, expected a whole number of at least 1")
+        if not isinstance(self.max_objects, int) or not 1 <= self.max_objects <= 10**5:
+            raise UserError(f"max_objects is {self.max_objects}, expected a whole number from 1 to {10**5}")
 
     def bind(self, windows: Windows) -> BoundMapRandomization:
         return BoundMapRandomization(windows, self.max_objects)

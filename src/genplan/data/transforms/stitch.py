@@ -1,9 +1,9 @@
-"""Stitch: demonstrations that pass through the same state are parts of longer ones that nobody has recorded yet.
+"""Stitch: two demonstrations that share a state can be spliced there.
 
-Who was at a place on the way to one object could have gone on from there as somebody else did, to another object. So
-ways with bends arise from straight ones; and where a way goes on from the very end of another, both goals are reached,
-one after the other, as a mission says that joins the two by a word. All of this happened, step by step, in one of the
-demonstrations: only ways in rooms that look alike, but for the goal object, are stitched, and no step is made up.
+The first part of one demonstration and the last part of another form a path to the second one's goal, with turns that
+neither has. Spliced at the end of the first, the path reaches both goals in turn, and its mission joins theirs by a
+word. Only demonstrations whose grids are equal but for the goal objects are spliced, so every step of the result was
+recorded in one of them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Stitch:
     conjunction: str = ""  # joins the missions to two objects; without one, every stitched way leads to one object
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_episodes, int) or self.num_episodes < 1:
-            raise UserError(f"num_episodes is {self.num_episodes}, expected a whole number of at least 1")
+        if not isinstance(self.num_episodes, int) or not 1 <= self.num_episodes <= 10**5:
+            raise UserError(f"num_episodes is {self.num_episodes}, expected a whole number from 1 to {10**5}")
 
     def episodes(self, spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
         """Results depend on the order in which numbers are drawn from `rng`: never change it."""

@@ -77,7 +77,7 @@ export class Player {
     const pose = now ? now.pose : episode.start;
     const plan = episode.plans[(next ?? now)?.plan ?? 0];
     const planStep = executed.filter((step) => next && step.plan === next.plan).length;
-    const deviates = now?.expected && now.expected.some((value, k) => value !== pose[k]);
+    const deviates = now?.expected?.some((value, k) => value !== pose[k]);
     return {
       content: {
         rows, pose, states: over || !plan ? [] : [pose, ...plan.states.slice(planStep + 1)],

@@ -1,0 +1,48 @@
+"""Every shipped method × kind of field × codec keeps every rule: learns an identity task, survives save and load, …"""
+
+import time
+
+import pytest
+
+from genplan.conformance.codec import check_codec
+from genplan.conformance.identity import CODECS, KINDS
+from genplan.conformance.method import acts_the_same_in_a_fresh_process, check_method, make_case
+from genplan.models import codecs
+from genplan.planners import METHODS
+
+MAX_SECONDS = 120  # of one core, for all combinations
+PRIVILEGED = "it says privileged = True"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def measured():
+    start = time.process_time()
+    yield
+    seconds = time.process_time() - start
+    count = len(METHODS) * len(KINDS) * len(CODECS)
+    print(f"\n{count} combinations of method, kind and codec: {seconds:.0f} CPU-seconds")
+    assert seconds < MAX_SECONDS
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_rule_is_kept(method, kind, codec):
+    findings = list(check_method(method, [kind], [codec], fresh_process=False))
+    assert len(findings) == 10
+    assert [str(one) for one in findings if one.outcome == "broken"] == []
+    assert {one.reason for one in findings if one.outcome == "skipped"} <= {PRIVILEGED}
+
+
+def test_every_combination_acts_the_same_in_a_fresh_process():
+    """Initial weights do: those of the other tests may be in another worker."""
+    acts_the_same_in_a_fresh_process(
+        [make_case(method, kind, codec) for method in METHODS for kind in KINDS for codec in CODECS]
+    )
+
+
+@pytest.mark.parametrize("name", codecs.CODECS)
+def test_every_codec_keeps_every_rule(name):
+    findings = list(check_codec(name))
+    assert [str(one) for one in findings if one.outcome == "broken"] == []
+    assert sum(one.outcome == "ok" for one in findings) >= 4
