@@ -1,5 +1,7 @@
 """Two test workers share two cores: one thread each, or spinning threads cost more than they give."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -18,3 +20,18 @@ def entries_restored():
     for entries, kept in before:
         entries.clear()
         entries.update(kept)
+
+
+# What starts processes, trains, plays many episodes or drives a browser: left out of `make quick`.
+SLOW = (
+    "bench", "conformance", "report", "serve/test_browser.py", "data/test_store.py", "data/test_adapters.py",
+    "models/test_codecs.py", "test_claims.py", "test_cli.py", "test_collect.py", "test_devices.py", "test_docs.py",
+    "test_examples.py", "test_jobs.py", "test_methods.py", "test_package.py", "test_pretrained.py",
+    "test_quickstart.py", "test_ring.py", "test_runs.py", "test_security.py", "test_tampering.py", "test_verify.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -58,7 +58,11 @@ MISTAKES = [
     (("train", "LocS10N1", "--planner.widht", "30"), "Unrecognized", 2),
     (("train", "LocS10N1", "--method", "BC", "--preset", "paper"), "is for GenPlan-M and GenPlan-U, found BC", 1),
     (("eval", "nothing"), "is not a run folder", 1),
-    (("eval", "bot", "--task", "LocS10N1", "--untrained"), "has no trained network that could be left untrained", 1),
+    (
+        ("eval", "bot", "--task", "LocS10N1", "--untrained"),
+        "there is no trained network that could be left untrained",
+        1,
+    ),
     (("eval", "bot", "--task", "LocS10N1", "--episodes", "0"), "episodes is 0", 1),
     (("eval", "bot", "--task", "LocS10N1", "--slip", "2"), "slip is 2.0, expected 0 to 1", 1),
     (("eval", "bot", "--task", "LocS10N1", "--iterations", "3"), "can be set for trained planners", 1),

@@ -95,5 +95,5 @@ def test_shares_are_checked_and_weighted():
     found = summarize(share, [rollout(steps=3)] * 10)
     assert found.value == 0.25
     assert found.low < 0.25 < found.high < 0.42  # ten of forty
-    with pytest.raises(UserError, match="metric 'far' gives 3.0 for an episode, expected a share from 0 to 1"):
+    with pytest.raises(UserError, match=r"metric 'far' gives 3\.0 for an episode, expected a share from 0 to 1"):
         summarize(Metric("far", lambda one: 3.0, interval="wilson"), [rollout(steps=3)])

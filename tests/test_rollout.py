@@ -177,7 +177,9 @@ def test_a_plan_without_memory_is_refused():
 def test_wrong_observations_are_refused():
     task = tasks.get("LocS10N1")
     wrong = dataclasses.replace(task, observe=lambda env, raw: {"state": 1})
-    with pytest.raises(UserError, match=r"observe\(\) of task LocS10N1 gives state, expected state, grid, mission"):
+    with pytest.raises(
+        UserError, match=r"observe\(\) of task LocS10N1 gives state, expected a dict .*: state, grid, mission"
+    ):
         EnvBatch(wrong, [2000])
     wrong = dataclasses.replace(task, observe=lambda env, raw: {**task.observe(env, raw), "state": 400})
     with pytest.raises(UserError, match=r"'state', as observe\(\) .* holds 400, expected 0 to 399"):

@@ -20,6 +20,7 @@ from genplan.errors import ChangedFileWarning, UserError
 from genplan.files import write_sealed
 from genplan.presets import TrainConfig
 from genplan.serve.catalogue import Catalogue
+from genplan.tasks import files
 
 TASK = """
 from pathlib import Path
@@ -59,6 +60,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def marker(folder):
+    files._run_file.cache_clear()  # a file that was run before would leave no mark
     (folder / "executed").unlink(missing_ok=True)
     return folder / "executed"
 
@@ -98,6 +100,7 @@ def test_no_command_runs_a_file_that_a_folder_names(folder, marker, call, comman
     assert asked.endswith("name it: --task own.py:task\n")
     if command != "reproduce":
         marker.unlink(missing_ok=True)
+        files._run_file.cache_clear()
         call(*COMMANDS[command], *FLAGS)
         assert marker.exists()
 

@@ -21,7 +21,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,18 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return content.hexdigest()
 
 
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in data of any format is said in one line."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (UserError, *DAMAGES) as error:
+        reason = short(error) if isinstance(error, UserError) else f"{type(error).__name__}: {short(error)}"
+        raise CheckpointError(f"{path} cannot be used ({reason}); use another copy or train again") from error
+
+
 def _seal(version: str, metadata: str, weights: str) -> str:
     """Of a whole tensor file; before format 3, of its tensors alone."""
     return hashlib.sha256(f"{version} {metadata} {weights}".encode()).hexdigest() if version == "3" else weights
@@ -112,8 +125,8 @@ def load_tensors(path: Path, run: str | None = None) -> tuple[dict[str, Tensor],
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:  # whatever a parser says of a file that may hold anything
-        reason = f"{path} is not a whole checkpoint ({short(error)}); use another copy or train again"
-        raise CheckpointError(reason) from error
+        raise CheckpointError(f"{path} is not a whole checkpoint ({short(error)}); use another copy or train "
+                              "again") from error  # fmt: skip
     version = header.get("format", "")
     if version not in ("1", "2", "3"):
         raise CheckpointError(f"{path} has format {short(version, 20) or None}, expected 1 to {FORMAT}; update genplan")
@@ -125,12 +138,10 @@ def load_tensors(path: Path, run: str | None = None) -> tuple[dict[str, Tensor],
         expected = short(header["digest"], 12)
         raise CheckpointError(f"{path} was changed: its content is {found[:12]}, expected {expected}; use another copy")
     metadata = files.parse_json(header[key], f"the metadata of {path}", finite=version == "3")
-    try:
+    with _refused(path):
         if version != "3":
             metadata = {**migrations.migrate_metadata(metadata), "kind": _rules(path)[0], "run": ""}
         tensors = migrations.migrate_weights(tensors, int(version))
-    except DAMAGES as error:
-        raise CheckpointError(f"{path} cannot be used ({short(error)}); use another copy") from error
     metadata = check(metadata, _rules(path)[1], f"the metadata of {path}")
     if run not in (None, metadata["run"]):
         raise CheckpointError(f"{path} is of the run {metadata['run'][:12] or 'of an earlier format'}, expected "
@@ -147,8 +158,7 @@ def copy_into(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], location
         found = short(extra[0], 80)
         raise CheckpointError(f"{location} has the unknown tensor {found}; config.json belongs to another model")
     for name, tensor in own.items():
-        given = tensors[name]
-        if given.shape != (tensor.shape or (1,)):  # tensors of no dimension are stored with one
+        if (given := tensors[name]).shape != (tensor.shape or (1,)):  # tensors of no dimension are stored with one
             shapes = f"{tuple(given.shape)}, expected {tuple(tensor.shape)}"
             raise CheckpointError(f"{location}: {name} has shape {shapes}; config.json belongs to another model")
         given = given.reshape(tensor.shape)
@@ -171,13 +181,12 @@ def pretrained() -> dict[str, Path]:
 
 def run_dir(name: str | Path) -> Path:
     """The folder of a trained planner: `pretrained:TASK`, or a run folder itself."""
-    text = str(name)
-    if not text.startswith("pretrained:"):
+    if not str(name).startswith("pretrained:"):
         return Path(name)
     known = {f"pretrained:{task}": folder for task, folder in pretrained().items()}
-    if text not in known:
-        raise UserError(f"there is no planner '{text}'; known are {', '.join(known) or 'none'}")
-    return known[text]
+    if str(name) not in known:
+        raise UserError(f"there is no planner '{name}'; known are {', '.join(known) or 'none'}")
+    return known[str(name)]
 
 
 def is_run(name: str) -> bool:
@@ -194,17 +203,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     if (version := config.get("format")) not in range(1, FORMAT + 1):
         raise CheckpointError(f"{path} has format {short(version, 20)}, expected 1 to {FORMAT}; update genplan")
     config = files.unseal(config, path) if version == FORMAT else {"run": "", "files": {}, **config}
-    try:
+    with _refused(path):
         if version == 1:
             config = migrations.migrate_config(config)
         check(config, CONFIG, path)
         check(config["dataset"], DATASET, f"{path}, dataset,")
         PlanSpec.from_json(config["spec"])
-    except CheckpointError:
-        raise
-    except (UserError, *DAMAGES) as error:
-        reason = short(error) if isinstance(error, UserError) else f"{type(error).__name__}: {short(error)}"
-        raise CheckpointError(f"{path} cannot be used ({reason}); use another copy or train again") from error
     return {**config, "format": FORMAT}
 
 
@@ -221,11 +225,8 @@ def read_card(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         raise UserError(f"'{folder}' has no card.json; expected an exported planner, such as pretrained:MazeS4G1")
     card = files.read_json(path)
-    try:
+    with _refused(path):
         card = files.unseal(card, path) if card.get("format") == FORMAT else migrations.migrate_card(card)
-    except DAMAGES as error:
-        reason = f"{path} cannot be read ({type(error).__name__}: {short(error)}); use another copy"
-        raise CheckpointError(reason) from error
     return {**check(card, CARD, path), "format": FORMAT}
 
 
@@ -234,11 +235,11 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def file_identity(name: str) -> str:
     """Of what `file.py:Name` names, the content of the file; other names as they are; several joined by +."""
-    parts = []
-    for part in name.split("+"):
+    parts = name.split("+")
+    for number, part in enumerate(parts):
         path, _, attribute = part.rpartition(":")
-        is_file = ".py:" in part and Path(path).is_file()
-        parts.append(f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}" if is_file else part)
+        if ".py:" in part and Path(path).is_file():
+            parts[number] = f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
     return "+".join(parts)
 
 
@@ -256,11 +257,11 @@ def allowed(config: Mapping[str, Any], key: str, given: str | None, folder: Path
         raise UserError(f"{folder} was trained with the {key} '{name}', a file, and no file is run because a folder "
                         f"names it; if you trust yours, name it: --{key} {name}")  # fmt: skip
     expected, found = config["files"].get(key, ""), file_identity(given)
-    known = {part.partition(":")[0] for part in expected.split("+")}
     if exact and expected and found != expected:
         raise UserError(f"{given} is not what {folder} began with, or was changed since; going on would not be exact: "
                         "put the old file back, or train in another --out")  # fmt: skip
-    if expected and ".py:" in given and not {part.partition(":")[0] for part in found.split("+")} <= known:
+    known, named = ({part.partition(":")[0] for part in one.split("+")} for one in (expected, found))
+    if expected and ".py:" in given and not named <= known:
         warnings.warn(f"{given} is not the {key} that {folder} was trained with, or was changed since",
                       ChangedFileWarning, stacklevel=2)  # fmt: skip
     return given
@@ -327,9 +328,8 @@ def load_planner(folder: Path, method: str | None = None) -> tuple[LearnedPlanne
     check_codec(config, folder)
     tensors, metadata = load_tensors(path, config["run"])
     if os.path.lexists(folder / "card.json") and (expected := read_card(folder)["weights"]) != metadata["weights"][:16]:
-        raise CheckpointError(
-            f"{path} has the weights {metadata['weights'][:16]}, expected {expected} as its card says"
-        )
+        found = metadata["weights"][:16]
+        raise CheckpointError(f"{path} has the weights {found}, expected {expected} as its card says")
     planner = untrained(config, most=2 * sum(tensor.numel() for tensor in tensors.values()) + 2**20)
     copy_into(planner.state_dict(), tensors, path)
     return planner.eval(), config

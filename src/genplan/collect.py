@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from genplan.tasks.files import short_name, user_code_errors
 from genplan.types import TRAIN_SEEDS, Env, Episode, Planner, SubGoal, Task
 
 CHUNK = 25  # seeds per file: at most this much work is lost
+HOPELESS = 8  # chunks without any success after which no more are tried
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class CollectConfig:
     def name(self) -> str:
         """The dataset's name in Minari."""
         task = short_name(self.task)
-        expert = "".join(c if c.isalnum() else "-" for c in self.expert.rpartition("/")[2])
+        own = "expert" if ".py:" in self.task else "bot"  # the tasks of the table have BabyAI's bot
+        expert = own if self.expert in ("expert", "bot") else re.sub(r"[\W_]", "-", self.expert.rpartition("/")[2])
         start = "" if self.seed == TRAIN_SEEDS[0] else f"-from-{self.seed}"
         return f"genplan/{task}/{expert}-{self.episodes}{start}-v0"
 
@@ -95,7 +98,7 @@ def _collect_successes(
     """The first `episodes` successes, in the order of their seeds."""
     collected: dict[int, list[Episode]] = {}
     starts = iter(range(config.seed, TRAIN_SEEDS[-1] + 1, CHUNK))
-    missing = config.episodes
+    missing, hopeless = config.episodes, False
 
     def add(start: int) -> None:
         nonlocal missing
@@ -125,6 +128,13 @@ def _collect_successes(
                 raise UserError(f"{config.name} is not collected: {event.reason}. Finished parts are kept")
             if event.type == "done":
                 add(event.job.arguments[2])
+                if hopeless := len(collected) >= HOPELESS and not any(collected.values()):
+                    break
+        if hopeless:
+            shutil.rmtree(shards)  # nothing to keep once expert or task are corrected
+            raise DataError(f"{config.expert} succeeded on none of {CHUNK * len(collected)} seeds from {config.seed} "
+                            f"on, expected {config.episodes} successes; see where it fails: genplan eval "
+                            f"{config.expert} --task {config.task} --episodes {CHUNK}")  # fmt: skip
     ordered = [episode for start in sorted(collected) for episode in collected[start]]
     return ordered[: config.episodes]
 

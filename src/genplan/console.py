@@ -254,10 +254,10 @@ def segments(lines: Sequence[Sequence[Segment]]) -> Text:
     return Text("\n").join(Text.assemble(*line) for line in lines)
 
 
-def denoising(rows: Sequence[Sequence[Segment]]) -> Table:
+def denoising(rows: Sequence[Sequence[Segment]], title: str = "actions") -> Table:
     """A row per network call: its time, and the plan then."""
     columns = [_number("t"), *(_number(f"k{step}") for step in range(1, len(rows[0])))]
-    table = Table(*columns, title="actions", box=SIMPLE, padding=(0, 0, 0, 1))
+    table = Table(*columns, title=title, box=SIMPLE, padding=(0, 0, 0, 1))
     for row in rows:
         table.add_row(*(Text(*segment) for segment in row))
     return table

@@ -101,9 +101,9 @@ def parse_json(data: bytes | str, where: Path | str, finite: bool = True) -> dic
     """
 
     def number(text: str) -> float:
-        if finite and not math.isfinite(found := float(text)):
+        if finite and not math.isfinite(float(text)):
             raise ValueError(f"a number is {text[:20]}")
-        return found if finite else float(text)
+        return float(text)
 
     try:
         text = data.decode() if isinstance(data, bytes) else data
@@ -160,12 +160,8 @@ def whole(least: int = 0, most: int = 2**40) -> Rule:
     return Rule(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-NUMBER = Rule("a finite number", _is_number)
-MAYBE_NUMBER = Rule("a finite number or null", lambda value: value is None or _is_number(value))
+NUMBER = Rule("a finite number", lambda value: type(value) in (int, float) and math.isfinite(value))
+MAYBE_NUMBER = Rule("a finite number or null", lambda value: value is None or NUMBER.holds(value))
 TEXT = Rule("a text", lambda value: isinstance(value, str))
 OBJECT = Rule("names with values", lambda value: isinstance(value, dict))
 OBJECTS = Rule("a list of names with values", lambda value: isinstance(value, list) and all(map(OBJECT.holds, value)))

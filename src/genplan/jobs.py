@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
-from genplan.errors import UserError
+from genplan.errors import UserError, error_location
 
 Report = Callable[[float], None]
 """Called by a job with the fraction that is done, from 0 to 1."""
@@ -187,8 +187,9 @@ def _serve_jobs(pipe: Connection, parent: int) -> None:
             except (BrokenPipeError, ConnectionResetError):
                 raise
             except Exception as error:  # a mistake in the job's code; it must not end the jobs after it
-                traceback.print_exc()
-                pipe.send({"type": "failed", "reason": f"{type(error).__name__}: {error}"})
+                if b".py:" not in data:  # of ours; one in a file that the user named is said in one line
+                    traceback.print_exc()
+                pipe.send({"type": "failed", "reason": error_location(error)})
 
 
 @contextlib.contextmanager

@@ -64,6 +64,9 @@ def resolve(task: Task) -> tuple[Metric, ...]:
     if unknown := [one for one in names if isinstance(one, str) and one not in METRICS]:
         known = ", ".join(METRICS)
         raise UserError(f"task {task.name} names the metric '{unknown[0]}'; known are {known}, or a Metric")
+    if wrong := [one for one in names if not isinstance(one, str | Metric)]:
+        raise UserError(f"task {task.name} has {wrong[0]!r} as a metric, expected Metric('name', function), or one of "
+                        f"{', '.join(METRICS)}")  # fmt: skip
     return tuple(METRICS[one] if isinstance(one, str) else one for one in names)
 
 
@@ -79,6 +82,10 @@ class Summary:
 def episode_values(metric: Metric, rollouts: Sequence[Rollout]) -> list[float] | None:
     """What the metric gives for each episode, before it is divided by weights; None if it is not defined for one."""
     values = [value for rollout in rollouts if (value := metric.of(rollout)) is not None]
+    if wrong := [one for one in values if not isinstance(one, float | int | np.number) or not math.isfinite(one)]:
+        found = " ".join(repr(wrong[0]).split())[:60]
+        raise UserError(f"metric '{metric.name}' gives {found} for an episode, expected a finite number, or None where "
+                        "it is not defined")  # fmt: skip
     return values if len(values) == len(rollouts) else None
 
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import torch
+
 from genplan import checkpoint, config, migrations, planners, presets, tasks
-from genplan.errors import UserError
+from genplan.errors import UserError, error_location
 from genplan.planners import reference
 from genplan.planners.base import LearnedPlanner
-from genplan.tasks.files import error_location, import_object
+from genplan.tasks.files import import_object
 from genplan.tasks.grid import bot_expert
 from genplan.types import Planner, Task
 
@@ -80,6 +82,17 @@ def load_for_eval(
     return learned.for_spec(task.spec), {**run_config, "planner": config.to_dict(learned.config)}, task
 
 
+def untrained_control(planner: Planner, run_config: Mapping[str, Any]) -> Planner:
+    """A trained planner with randomly initialized weights; statistics of the data stay: they are not learnt."""
+    if not isinstance(planner, LearnedPlanner) or "training" not in run_config:
+        raise UserError("there is no trained network that could be left untrained; expected a run")
+    control = checkpoint.untrained(run_config).eval().for_spec(planner.spec)
+    statistics = dict(control.named_buffers())
+    for name, tensor in planner.named_buffers():
+        statistics[name].copy_(tensor)
+    return control
+
+
 def default_baseline(task: Task) -> str:
     """The random policy that a planner is compared with, by name."""
     return "random:demos" if task.name in reference.demonstrated_actions() else "random:uniform"
@@ -103,16 +116,23 @@ def _untrained(name: str, task: Task, train_task: str | None) -> tuple[LearnedPl
     spec = task.spec if train_task is None else tasks.get(train_task).spec
     settings, _ = presets.default_config(train_task or task.name, method)
     run_config = {"method": method, "task": train_task or task.name, "planner": config.to_dict(settings)}
-    return planners.build(method, spec, settings).eval().for_spec(task.spec), run_config
+    planner = planners.build(method, spec, settings).eval()
+    if spec.actions.n is None:  # what is not fitted spans the space
+        ends = torch.tensor([spec.actions.low, spec.actions.high])
+        planner.codec.fit(ends if spec.actions.origin is None else ends - ends.flip(0))
+    return planner.for_spec(task.spec), run_config
 
 
 def _user_planner(name: str) -> Planner:
     found = import_object(name)
+    if isinstance(found, type) and issubclass(found, LearnedPlanner):
+        raise UserError(f"'{name}' is a method, which has to be trained: genplan train TASK --method {name}; expected "
+                        "a run folder, or a planner that needs no training")  # fmt: skip
     if isinstance(found, type) or not hasattr(found, "plan"):
         try:
             found = found()
         except Exception as error:
-            raise UserError(f"'{name}' cannot be called without arguments: {error_location(error, name)}") from error
+            raise UserError(f"'{name}' cannot be called without arguments: {error_location(error)}") from error
     for method in ("reset", "plan", "observe"):
         if not callable(getattr(found, method, None)):
             raise UserError(f"'{name}' has no method {method}(), expected a planner: see genplan.types.Planner")

@@ -7,7 +7,7 @@ after the other, and the planner is asked once for all of them that need a plan.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,8 @@ class EnvBatch:
         self.seeds = list(seeds)
         if not self.seeds:
             raise UserError(f"there are 0 seeds of task {task.name} to play, expected at least 1")
+        if min(self.seeds) < 0:
+            raise UserError(f"the seed is {min(self.seeds)}, expected at least 0")
         made = [task.make_env() for _ in self.seeds] if envs is None else envs
         self.envs = [env if wrapper is None else wrapper(env) for env in made]
         self.num_steps = [0] * len(self.envs)
@@ -102,10 +104,10 @@ class EnvBatch:
     def _check(self, observation: Observation) -> None:
         """Observations of one's own tasks go wrong in shape or range; the first one shows it."""
         task = self.task
-        if set(observation) != set(task.spec.fields):
-            raise UserError(
-                f"observe() of task {task.name} gives {', '.join(observation)}, expected {', '.join(task.spec.fields)}"
-            )
+        if not isinstance(observation, Mapping) or set(observation) != set(task.spec.fields):
+            found = ", ".join(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
+            raise UserError(f"observe() of task {task.name} gives {found or 'nothing'}, expected a dict with an array "
+                            f"for each of its fields: {', '.join(task.spec.fields)}")  # fmt: skip
         for name, one in task.spec.fields.items():
             one.check(observation[name], f"'{name}', as observe() of task {task.name} gives it,")
 

@@ -62,7 +62,7 @@ def create_run(
         "planner": plain, "training": settings.to_dict(training), "transforms": recipe,
         "dataset": {
             "name": "+".join(data.name for _, data in task_data),
-            "digest": _joined([data.digest for _, data in task_data]),
+            "digest": _digest(task_data),
             "episodes": sum(len(data.episodes) for _, data in task_data),
         },
         "versions": {**store.versions(), "torch": torch.__version__}, "commit": commit(),
@@ -80,7 +80,7 @@ def resume_run(folder: Path, task: str | None = None, method: str | None = None,
     stored = checkpoint.read_config(folder)
     for path in folder.iterdir():  # before anything is written through a link or into a pipe
         mode = path.lstat().st_mode
-        if not (stat.S_ISDIR(mode) if path.name == "tensorboard" else stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if not stat.S_ISDIR(mode) and (path.name == "tensorboard" or not stat.S_ISREG(mode)):
             raise CheckpointError(f"{path} is {stat.filemode(mode)}, expected only files and folders; go on in a copy")
     with run_lock(folder):  # refuse before data is loaded
         pass
@@ -108,13 +108,12 @@ def check_same(
 ) -> None:  # fmt: skip
     """Refuse, with the differences, what would train something else than the run in a folder does."""
     config = checkpoint.read_config(folder)
-    found: dict[str, Any] = {"task": config["task"], "method": config["method"]}
+    found = {**config, "data": config["dataset"]["name"]}
     given: dict[str, Any] = {"task": task_name, "method": method}
     for key, name in given.items():
         if identity := config["files"].get(key):  # of files the content counts, not where they are
             is_same = checkpoint.file_identity(name) == identity
             given[key] = found[key] if is_same else f"{name}, changed since," if name == found[key] else name
-    found |= {"data": config["dataset"]["name"], "transforms": config["transforms"]}
     given["data"] = dataset or "+".join(CollectConfig(name).name for name in tasks.task_names(task_name))
     given["transforms"] = presets.recipe_to_json(transforms)
     if found["method"] == given["method"]:
@@ -160,21 +159,16 @@ def _load_data(task_name: str, dataset: str | None) -> TaskData:
         task, default = tasks.get(name), CollectConfig(name)
         data = collect(default) if wanted in (None, default.name) else store.read(str(wanted), task)
         if reason := store.incompatibility(data, task):
-            raise DataError(f"dataset {data.name} does not fit task {name}: {reason}")
+            raise DataError(f"dataset {data.name} does not fit task {name}: {reason}; name a dataset of this task")
         task_data.append((task, data))
     return task_data
 
 
-def _digest(task_data: TaskData, like: str) -> str:
+def _digest(task_data: TaskData, like: str = "2-") -> str:
     """Of the content of all datasets, in the format that `like` has."""
-    return _joined([data.digest if like.startswith("2-") else str(data.digest_v1) for _, data in task_data])
-
-
-def _joined(digests: Sequence[str]) -> str:
-    if len(digests) == 1:
-        return digests[0]
-    prefix = "2-" if digests[0].startswith("2-") else ""
-    return prefix + hashlib.sha256("+".join(digests).encode()).hexdigest()[:16]
+    prefix = "2-" if like.startswith("2-") else ""
+    digests = [data.digest if prefix else str(data.digest_v1) for _, data in task_data]
+    return digests[0] if len(digests) == 1 else prefix + hashlib.sha256("+".join(digests).encode()).hexdigest()[:16]
 
 
 def _common_spec(specs: Sequence[PlanSpec]) -> PlanSpec:
@@ -183,11 +177,9 @@ def _common_spec(specs: Sequence[PlanSpec]) -> PlanSpec:
     num_goals = max(spec.num_goals for spec in specs)
     if num_goals == largest.num_goals:
         return largest
-    goals = largest.goals
-    if goals is None and largest.geometry is not None:
+    if (goals := largest.goals) is None and largest.geometry is not None:
         goals = Stream(largest.geometry.num_cells, points_at=largest.grid_field)
-    if goals is None:
-        goals = next(spec.goals for spec in specs if spec.goals is not None)
+    goals = goals or next(spec.goals for spec in specs if spec.goals is not None)
     streams = {**largest.streams, "goals": dataclasses.replace(goals, shape=(num_goals,))}
     return dataclasses.replace(largest, streams=streams)
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genplan.errors import UserError
+from genplan.errors import UserError, error_location
 from genplan.flow import Rng, Trace
 from genplan.spec import Observation, PlanSpec
 
@@ -304,7 +304,10 @@ class Task:
 
     def make_env(self) -> Env:
         try:
-            return self.make()
+            env = self.make()
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = error_location(error)
             raise UserError(f"the environment of task {self.name} cannot be made ({reason}); see its make()") from error
+        if not hasattr(env, "reset"):
+            raise UserError(f"make() of task {self.name} returned {type(env).__name__}, expected a gymnasium.Env")
+        return env

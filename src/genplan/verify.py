@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from genplan import checkpoint, names, runs
-from genplan.bench.claims import derive, is_derived
+from genplan.bench.claims import DERIVED, derive
 from genplan.bench.ledger import Claim, Claims, rounded
 from genplan.bench.store import ResultStore
 from genplan.errors import UserError
@@ -32,14 +32,13 @@ SOURCES = (
     "planners", "checkpoint.py", "names.py", "evaluate.py",
 )  # fmt: skip
 OPTIONS = {"--task": "", "--episodes": str(len(TEST_SEEDS)), "--seed": str(TEST_SEEDS[0]), "--threads": "1"}
-Metrics = Mapping[str, Sequence[float]]
 
 
 @functools.cache
 def code_digest(planner: str) -> str:
     """Of all code that decides how an episode goes, and of the planner's config and weights."""
-    files = [path for name in SOURCES for path in sorted(Path(__file__).parent.glob(f"{name}/**/*.py"))]
-    files += [Path(__file__).parent / name for name in SOURCES if name.endswith(".py")]
+    sources = [Path(__file__).parent / name for name in SOURCES]
+    files = [path for one in sources for path in ([one] if one.suffix else sorted(one.rglob("*.py")))]
     if checkpoint.is_run(planner):
         files += [checkpoint.run_dir(planner) / name for name in ("config.json", "model.safetensors")]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
@@ -73,11 +72,12 @@ def measure(command: str, report: Report) -> dict[str, Any]:
     metrics = {
         prefix + name: rounded((one.value, one.low, one.high))
         for prefix, score in (("", found.planner), ("random_", found.random), ("expert_", found.expert))
-        for name, one in (score.metrics if score is not None else {}).items()
+        if score is not None
+        for name, one in score.metrics.items()
         if one is not None
     }
-    if (solved := next((one.num_steps for one in found.rollouts if one.success), None)) is not None:
-        metrics["first_steps"] = rounded((solved, 1, task.max_steps))  # of the first episode that is solved
+    if solved := [one.num_steps for one in found.rollouts if one.success]:
+        metrics["first_steps"] = rounded((solved[0], 1, task.max_steps))  # of the first episode that is solved
     return {"metrics": metrics, "minutes": round((time.process_time() - start) / 60, 2)}
 
 
@@ -103,11 +103,10 @@ class Measurements:
         measured = {name: claim for name, claim in claims.items() if claim.kind == "measured"}
         since = 0
         if everything:
-            marks = [number for number, line in enumerate(self.lines) if "everything" in line]
-            if not marks or all(self.find(claim, marks[-1]) for claim in measured.values()):
+            since = max((number for number, line in enumerate(self.lines) if "everything" in line), default=-1)
+            if since < 0 or all(self.find(claim, since) for claim in measured.values()):
+                since = len(self.lines)
                 self.add({"everything": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-                marks.append(len(self.lines) - 1)
-            since = marks[-1]
         return {name: claim for name, claim in measured.items() if self.find(claim, since) is None}
 
     def add(self, line: dict[str, Any]) -> None:
@@ -121,18 +120,18 @@ class Measurements:
 
     def measure(self, claims: Claims, workers: int = 2, executor: Executor | None = None) -> Iterator[JobEvent]:
         """Measure claims, the quick ones first; each is kept as soon as it is done. Keys of jobs are ids of claims."""
-        order = sorted(claims, key=lambda name: claims[name].minutes)
-        codes = {name: code_digest(parse_command(claims[name].command)[0]) for name in order}
-        jobs = [Job(name, measure, (claims[name].command,)) for name in order]
+        commands = {name: claims[name].command for name in sorted(claims, key=lambda name: claims[name].minutes)}
+        codes = {name: code_digest(parse_command(command)[0]) for name, command in commands.items()}
+        jobs = [Job(name, measure, (command,)) for name, command in commands.items()]
         for event in (executor or LocalExecutor(workers)).run(jobs):
             if event.type == "done":
                 name = event.job.key
-                line = {"claim": name, "command": claims[name].command, "code": codes[name], "commit": runs.commit()}
-                self.add({**line, **event.result})
+                about = {"claim": name, "command": commands[name], "code": codes[name], "commit": runs.commit()}
+                self.add({**about, **event.result})
             yield event
 
 
-def differences(claim: Claim, metrics: Metrics) -> tuple[list[str], bool]:
+def differences(claim: Claim, metrics: Mapping[str, Sequence[float]]) -> tuple[list[str], bool]:
     """How a measurement contradicts a claim, and whether it equals it to the digit.
 
     On another kind of machine rounding may tip an episode: a value holds within the claim's 95 % interval.
@@ -157,7 +156,7 @@ def problems(claims: Claims, store: ResultStore, measurements: Measurements) -> 
             wrong = [] if line is None else differences(claim, line["metrics"])[0]
         else:
             wrong = list(claim.missed_bars())
-            if is_derived(name) and (name not in derived or dict(derived[name].metrics) != dict(claim.metrics)):
+            if name.startswith(DERIVED) and (name not in derived or dict(derived[name].metrics) != dict(claim.metrics)):
                 wrong.append("it is not what follows from cells and cards; genplan verify --write takes that over")
         if wrong:
             found[name] = wrong
@@ -169,16 +168,13 @@ def problems(claims: Claims, store: ResultStore, measurements: Measurements) -> 
 
 def updated(claims: Claims, store: ResultStore, measurements: Measurements) -> dict[str, Claim]:
     """The ledger with what was measured here, and with what follows from cells and cards; bars stay as they are."""
-    derived = {
-        name: dataclasses.replace(claim, at_least=claims[name].at_least, at_most=claims[name].at_most)
-        if name in claims else claim
-        for name, claim in derive(store).items()
-    }  # fmt: skip
-    own = {}
+    found = {}
     for name, claim in claims.items():
-        if not is_derived(name):
+        if not name.startswith(DERIVED):
             line = measurements.find(claim) if claim.kind == "measured" else None
-            own[name] = claim if line is None else dataclasses.replace(
-                claim, metrics=line["metrics"], commit=line["commit"], minutes=line["minutes"]
-            )  # fmt: skip
-    return own | derived
+            new = {} if line is None else {key: line[key] for key in ("metrics", "commit", "minutes")}
+            found[name] = dataclasses.replace(claim, **new)
+    for name, claim in derive(store).items():
+        old = claims.get(name, claim)
+        found[name] = dataclasses.replace(claim, at_least=old.at_least, at_most=old.at_most)
+    return found

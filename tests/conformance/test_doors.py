@@ -57,7 +57,7 @@ def test_a_codec_of_ones_own_is_named_again_to_load_a_run(call, folder):
     code, said = call("demos pendulum.py:task --episodes 4")
     assert code == 0, said
     train = f"train pendulum.py:task --method BC --planner.codec quantiles.py:Quantiles --out run {SMALL}"
-    code, said = call(f"{train} --data genplan/pendulum/bot-4-v0")
+    code, said = call(f"{train} --data genplan/pendulum/expert-4-v0")
     assert code == 0, said
     assert '"codec": "quantiles.py:Quantiles"' in (folder / "run" / "config.json").read_text()
     CODECS.pop("quantiles.py:Quantiles")  # as in a new process
@@ -75,7 +75,7 @@ def test_a_codec_of_ones_own_is_named_again_to_load_a_run(call, folder):
 def test_a_transform_of_ones_own_is_stored_with_the_run(call, folder):
     code, said = call("demos mirror.py:task --episodes 4")
     assert code == 0, said
-    code, said = call(f"train mirror.py:task --method BC --data genplan/mirror/bot-4-v0 --out run {SMALL}")
+    code, said = call(f"train mirror.py:task --method BC --data genplan/mirror/expert-4-v0 --out run {SMALL}")
     assert code == 0, said
     assert '"name": "mirror"' in (folder / "run" / "config.json").read_text()
 

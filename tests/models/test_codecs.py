@@ -309,6 +309,6 @@ def test_it_is_undone_before_a_plan_leaves_the_planner(reach):
             decoded = planner.codec.decode(steps.plan.tokens["actions"], planner.origin(now))
             assert torch.equal(decoded, steps.plan.actions)
         now = steps.observations
-    assert store.exists("genplan/reach/bot-10-v0")  # of actions, not of codes:
-    recorded = store.read("genplan/reach/bot-10-v0", task).episodes[0].actions
+    assert store.exists("genplan/reach/expert-10-v0")  # of actions, not of codes:
+    recorded = store.read("genplan/reach/expert-10-v0", task).episodes[0].actions
     assert recorded.dtype == np.float32

@@ -11,7 +11,7 @@ from typing import Any
 from genplan import checkpoint
 from genplan.bench.cell import DEMONSTRATIONS, Cell
 from genplan.bench.ledger import Claim, rounded
-from genplan.bench.store import CellResult, ResultStore
+from genplan.bench.store import ResultStore
 from genplan.bench.suites import CONTROLS
 from genplan.bench.table import REFERENCE, ResultTable
 from genplan.metrics import METRICS
@@ -33,51 +33,37 @@ def derive(store: ResultStore) -> dict[str, Claim]:
     return dict([*_cells(results), *_means(results), *_cards(folder), *_studies(folder), *_paper()])
 
 
-def is_derived(name: str) -> bool:
-    return name.startswith(DERIVED)
-
-
 def cell_id(cell: Cell, method: str) -> str:
     extra = [f"{cell.demonstrations} demonstrations"] if cell.demonstrations != DEMONSTRATIONS else []
     extra += [f"seed {cell.seed}"] if cell.seed else []
     return "/".join(["cell", method, cell.row, *extra, *([cell.preset] if cell.preset != "default" else [])])
 
 
-def mean_id(method: str, splits: str) -> str:
-    return f"mean/{method}/{splits}"
-
-
 def _cells(results: ResultTable) -> Found:
     """Every cell that was measured with current settings on the test seeds."""
-    for key in sorted(results.by_key):
-        result = results.by_key[key]
-        if results.is_stale(result) or result.seeds != range(TEST_SEEDS[0], TEST_SEEDS[-1] + 1):
-            continue
-        summaries = {metric: results.summary(result, metric) for metric in (*COMPARED, "steps")}
-        metrics = {name: rounded((one.value, one.low, one.high)) for name, one in summaries.items() if one is not None}
-        minutes = result.training.get("cpu_minutes", 0.0)
-        yield cell_id(result.cell, key[0]), Claim("cell", metrics, _command(result), *TEST, commit=result.commit,
-                                                  minutes=minutes)  # fmt: skip
-
-
-def _command(result: CellResult) -> str:
-    cell, suite = result.cell, "adaptive" if result.cell.paper_row.split == "AP" else "main"
-    suite = "demonstrations" if cell.demonstrations != DEMONSTRATIONS else suite
-    return f"genplan bench run {suite} --rows {cell.row} --methods {cell.method}"
+    for key, result in sorted(results.by_key.items(), key=lambda item: item[0]):
+        if not results.is_stale(result) and result.seeds == TEST_SEEDS:
+            cell, suite = result.cell, "adaptive" if result.cell.paper_row.split == "AP" else "main"
+            suite = "demonstrations" if cell.demonstrations != DEMONSTRATIONS else suite
+            summaries = {metric: results.summary(result, metric) for metric in (*COMPARED, "steps")}
+            yield cell_id(cell, key[0]), Claim(
+                "cell", {name: rounded((one.value, one.low, one.high)) for name, one in summaries.items() if one},
+                f"genplan bench run {suite} --rows {cell.row} --methods {cell.method}", *TEST,
+                commit=result.commit, minutes=result.training.get("cpu_minutes", 0.0),
+            )  # fmt: skip
 
 
 def _means(results: ResultTable) -> Found:
     """Over all rows with a result of the reference method; only of methods that have all of these."""
-    for splits in ("TP+IC", "AP"):
+    for splits, suite in (("TP+IC", "main"), ("AP", "adaptive")):
         rows = [row for row in ROWS.values() if row.split in splits and results.find_current(REFERENCE, row.name)]
         for method in (*results.methods(rows), *CONTROLS):
-            found = [one for row in rows if (one := results.find_current(method, row.name)) is not None]
-            if rows and len(found) == len(rows):
+            found = [results.find_current(method, row.name) for row in rows]
+            if rows and None not in found:
                 values = {metric: [results.value(one, metric) for one in found] for metric in COMPARED}
                 metrics = {metric: rounded([fmean(one for one in of if one is not None)])
                            for metric, of in values.items() if None not in of}  # fmt: skip
-                suite = "adaptive" if splits == "AP" else "main"
-                yield mean_id(method, splits), Claim("cell", metrics, f"genplan bench run {suite}", *TEST)
+                yield f"mean/{method}/{splits}", Claim("cell", metrics, f"genplan bench run {suite}", *TEST)
 
 
 def _cards(folder: Path) -> Found:
@@ -87,18 +73,16 @@ def _cards(folder: Path) -> Found:
         card = checkpoint.read_card(path)
         yield f"card/{name}", _of_record(card["results"], "genplan export RUN", card)
         if (line := untrained.get(card["weights"])) is not None:
-            success = rounded((line["success"], *line["success_interval"]))
-            metrics = {"success": success, "spl": rounded([line["spl"]])}
-            yield f"untrained/{name}", Claim("record", metrics, f"genplan eval pretrained:{name} --untrained", *TEST,
-                                             commit=line["commit"], minutes=round(line["seconds"] / 60, 1))  # fmt: skip
+            yield f"untrained/{name}", Claim("record", _of_line(line), f"genplan eval pretrained:{name} --untrained",
+                                             *TEST, line["commit"], round(line["seconds"] / 60, 1))  # fmt: skip
     if (path := folder / "all-card.json").exists():
         card = migrate_card(json.loads(path.read_text()))
         yield "all", _of_record(card["results"], "genplan train all", card)
         for row, record in card["results"]["tasks"].items():
-            yield f"all/{row}", _of_record(record, f"genplan eval RUN --task {row}", {})
+            yield f"all/{row}", _of_record(record, f"genplan eval RUN --task {row}")
 
 
-def _of_record(record: Mapping[str, Any], command: str, card: Mapping[str, Any]) -> Claim:
+def _of_record(record: Mapping[str, Any], command: str, card: Mapping[str, Any] | None = None) -> Claim:
     """The record of an evaluation; with a card, also what was trained."""
     scores = {"": record, **{f"{name}_": one for name, one in record.get("baselines", {}).items()}}
     metrics = {
@@ -110,8 +94,8 @@ def _of_record(record: Mapping[str, Any], command: str, card: Mapping[str, Any])
     minutes = 0.0
     if card:
         minutes = round(card["cpu_seconds"] / 60, 1)
-        metrics |= {name: rounded([card[name]]) for name in ("parameters", "cpu_seconds")}
-        metrics["training_steps"] = rounded([card["steps"]])
+        trained = {"parameters": "parameters", "cpu_seconds": "cpu_seconds", "training_steps": "steps"}
+        metrics |= {name: rounded([card[key]]) for name, key in trained.items()}
     return Claim("record", metrics, command, TEST[0], record["num_episodes"], record.get("commit") or "", minutes)
 
 
@@ -119,14 +103,16 @@ def _studies(folder: Path) -> Found:
     """Short trainings that differ in one thing; `stall` is what older lines call stalling."""
     for line in _lines(folder / "ablations.jsonl"):
         if line["study"] in STUDIES:
-            variant = VARIANTS.get(line["variant"], line["variant"])
-            metrics = {"success": rounded((line["success"], *line["success_interval"])), "spl": rounded([line["spl"]])}
-            metrics["stalling"] = rounded([line.get("stalling", line.get("stall", 0.0))])
-            first, last = line["seeds"]
+            variant, (first, last) = VARIANTS.get(line["variant"], line["variant"]), line["seeds"]
+            metrics = {**_of_line(line), "stalling": rounded([line.get("stalling", line.get("stall", 0.0))])}
             yield f"study/{line['study']}/{line['row']}/{variant}", Claim(
                 "record", metrics, f"python benchmarks/ablations.py {line['study']}", f"{first}–{last}",
                 last - first + 1, line["commit"], line.get("cpu_minutes", 0.0),
             )  # fmt: skip
+
+
+def _of_line(line: Mapping[str, Any]) -> dict[str, list[float]]:
+    return {"success": rounded((line["success"], *line["success_interval"])), "spl": rounded([line["spl"]])}
 
 
 def _paper() -> Found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,12 +45,10 @@ class Claim:
         return self.metrics[metric][0] if metric in self.metrics else None
 
     def missed_bars(self) -> Iterator[str]:
-        for metric, bar in self.at_least.items():
-            if (value := self.value(metric)) is None or value < bar:
-                yield f"{metric} is {value}, expected at least {bar}"
-        for metric, bar in self.at_most.items():
-            if (value := self.value(metric)) is None or value > bar:
-                yield f"{metric} is {value}, expected at most {bar}"
+        for words, bars, sign in (("at least", self.at_least, 1), ("at most", self.at_most, -1)):
+            for metric, bar in bars.items():
+                if (value := self.value(metric)) is None or sign * value < sign * bar:
+                    yield f"{metric} is {value}, expected {words} {bar}"
 
 
 Claims = Mapping[str, Claim]
@@ -74,11 +73,11 @@ def _claim(path: Path, name: str, entry: Any) -> Claim:
     try:
         metrics = {metric: rounded(one if isinstance(one, list) else [one]) for metric, one in entry["metrics"].items()}
         claim = Claim(**{**entry, "metrics": metrics})
-        valid = claim.kind in get_args(Kind) and all(len(one) in (1, 3) for one in metrics.values())
-        bars = {**claim.at_least, **claim.at_most}
+        valid = claim.kind in get_args(Kind) and metrics and all(len(one) in (1, 3) for one in metrics.values())
+        valid = valid and {*claim.at_least, *claim.at_most} <= set(metrics)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: '{name}' is not a claim ({error}); docs/claims.md says what it needs") from error
-    if not valid or not metrics or not set(bars) <= set(metrics):
+    if not valid:
         expected = f"a kind of {', '.join(get_args(Kind))}, metrics of one or three numbers, and bars of these metrics"
         raise UserError(f"{path}: '{name}' is not a claim, expected {expected}")
     return claim
@@ -96,9 +95,6 @@ def ledger_text(claims: Claims) -> str:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+        keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name) for name in value)
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in zip(keys, value.values(), strict=True)) + "}"
     return json.dumps(value, ensure_ascii=False)  # texts, numbers and lists are written alike
-
-
-def _key(name: str) -> str:
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _toml(name)

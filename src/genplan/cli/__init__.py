@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from genplan.cli.bench import bench_run, report
 from genplan.cli.check import check
@@ -22,7 +21,7 @@ from genplan.cli.planners import evaluate, export, plan, reproduce
 from genplan.cli.quickstart import quickstart
 from genplan.cli.train import train
 from genplan.cli.verify import verify
-from genplan.errors import ChangedFileWarning, UserError
+from genplan.errors import ChangedFileWarning, ExpertFailure, UserError, error_location
 
 
 def serve(runs: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000, open_browser: bool = True) -> int:
@@ -38,7 +37,6 @@ def serve(runs: Path = Path("runs"), host: str = "127.0.0.1", port: int = 8000, 
         from genplan.serve.app import serve as start
     except ModuleNotFoundError as error:
         raise UserError(f"the page needs {error.name}; install it with: pip install 'genplan[serve]'") from error
-    Console().print(f"the page is at http://{host}:{port}/ (stop with Ctrl-C)")
     start(runs, host, port, open_browser)
     return 0
 
@@ -101,6 +99,8 @@ def main() -> None:
         return
     try:
         sys.exit(_run(sys.argv[1:]))
+    except ExpertFailure as error:
+        reason, code = f"the expert cannot continue: {error}; choose other seeds, or another planner", 1
     except UserError as error:
         reason, code = str(error), 1
     except KeyboardInterrupt:
@@ -112,5 +112,10 @@ def main() -> None:
         if error.filename is None:
             raise
         reason, code = f"'{error.filename}' cannot be used ({error.strerror}); fix it or choose another", 1
+    except Exception as error:
+        if not (files := [one for one in sys.argv[1:] if ".py:" in one]):
+            raise  # a mistake of ours
+        reason, code = (f"{' or '.join(files)} failed: {error_location(error)}; to find out which of its parts is "
+                        f"wrong: genplan check {files[0]}"), 1  # fmt: skip
     print(f"genplan: {reason}", file=sys.stderr)
     sys.exit(code)

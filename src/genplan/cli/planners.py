@@ -38,6 +38,12 @@ class Planning(Sampling):
     outcome_memory: bool | None = None  # with exploration, GenPlan: learn within an episode from unplanned outcomes
 
 
+def _require_least(**numbers: tuple[int | None, int]) -> None:
+    for name, (value, least) in numbers.items():
+        if value is not None and value < least:
+            raise UserError(f"{name} is {value}, expected at least {least}")
+
+
 def evaluate(
     planner: Positional[str],
     task: str | None = None,
@@ -67,8 +73,8 @@ def evaluate(
     """
     import torch
 
-    from genplan import checkpoint, names, runs
     from genplan import evaluate as evaluation
+    from genplan import names, runs
     from genplan.console import evaluation_table, progress
     from genplan.envs.wrappers import SlipperyActions
     from genplan.files import write_json
@@ -76,16 +82,15 @@ def evaluate(
 
     if threads is not None:
         torch.set_num_threads(max(threads, 1))
-    if episodes < 1:
-        raise UserError(f"episodes is {episodes}, expected at least 1")
+    _require_least(episodes=(episodes, 1), seed=(seed, 0), execute=(planning.execute, 1))
     if not 0 <= slip <= 1:
         raise UserError(f"slip is {slip}, expected 0 to 1")
     console, name, action_steps = Console(), planner, planning.execute
     player, config, chosen = names.load_for_eval(name, task, planning.settings, method)
+    if slip and chosen.spec.actions.n is None:
+        raise UserError(f"slip is {slip}, and the actions of {chosen.name} are continuous: there is no other to happen")
     if untrained:
-        if "training" not in config:
-            raise UserError(f"'{name}' has no trained network that could be left untrained; expected a run")
-        name, player = f"{name}, untrained", checkpoint.untrained(config).eval().for_spec(chosen.spec)
+        name, player = f"{name}, untrained", names.untrained_control(player, config)
     random = names.load_baseline(baseline, chosen, config)
     seeds, total = range(seed, seed + episodes), episodes * (3 if chosen.expert else 2)
     with user_code_errors(name), progress(console, f"{name} on {chosen.name}", total, "episodes") as on_progress:
@@ -120,23 +125,27 @@ def plan(
     from genplan import config, console, policy
     from genplan.files import write_atomically
     from genplan.render import frames, terminal
+    from genplan.rollout import EnvBatch
 
+    if gif is not None and gif.name in ("", ".."):
+        raise UserError(f"gif is {gif}, expected how the names of two files begin, such as {gif / 'maze'}")
     screen, loaded = Console(), policy.load(planner, task, method)
     chosen, spec = loaded.task, loaded.task.spec
     env = chosen.make_env()
-    observation = chosen.observe(env, env.reset(seed=seed)[0])
+    observation = EnvBatch(chosen, [seed], envs=[env]).current[0]
     made = loaded.plan(observation, **planning.settings)
     if mission := spec.mission(observation):
         screen.print(mission, style="bold", markup=False)
     if spec.geometry is not None and spec.geometry.directions == 4:
         states = () if made.states is None else made.states.tolist()
         screen.print(console.segments(terminal.grid_lines(spec, observation, states, made.goals)))
-    else:
+    if spec.geometry is None or made.trace is None:
         screen.print(f"actions: {' '.join(frames.action_labels(spec, made.actions))}", markup=False)
     masked = config.get(loaded.planner.config, "source") == "mask"
     mask = loaded.planner.codec.stream.size if masked else None
     if made.trace is not None:
-        screen.print(console.denoising(terminal.denoising_rows(spec, made.trace, mask)))
+        title = "codes of actions" if spec.actions.n is None else "actions"
+        screen.print(console.denoising(terminal.denoising_rows(spec, made.trace, mask), title))
     if made.energy is not None and made.confidence is not None:
         confidence = " ".join(f"{number:.2f}" for number in made.confidence)
         screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")

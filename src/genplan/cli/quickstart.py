@@ -11,6 +11,7 @@ from rich.console import Console
 
 from genplan.cli.data import collect_demos
 from genplan.cli.train import fit
+from genplan.errors import UserError
 
 if TYPE_CHECKING:  # imported by the commands that need them, so that the command line answers at once
     from genplan.policy import Policy
@@ -39,6 +40,9 @@ def quickstart(
     from genplan.tasks.grid import SYMMETRY
     from genplan.types import VALIDATION_SEEDS
 
+    if episodes < 1:
+        raise UserError(f"episodes is {episodes}, expected at least 1")
+    training = presets.TrainConfig(steps=steps, warmup_steps=100, save_every=100)  # refused before anything starts
     console, start_time, data = Console(), time.time(), CollectConfig(TASK, demonstrations)
     console.print(
         f"[bold]genplan[/] learns to find its way in mazes from {demonstrations} demonstrations, then faces {episodes} "
@@ -51,7 +55,6 @@ def quickstart(
     else:
         # So short a training repeats itself now and then, unless it explores a little.
         planner = config.override(presets.default_config()[0], context_length=2, visit_memory=True, exploration=0.2)
-        training = presets.TrainConfig(steps=steps, warmup_steps=100, save_every=100)
         trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, [SYMMETRY])
     fit(console, trainer, "2 of 4  training")
     console.print("3 of 4  unseen mazes, beside a random policy and the bot that gave the demonstrations")

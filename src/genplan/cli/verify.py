@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,7 @@ def verify(
 
     if everything and write:
         raise UserError("--all measures and --write does not; use one after the other")
-    console, claims, folder = Console(), read_ledger(ledger), ledger.parent
+    console, claims, folder = Console(soft_wrap=True), read_ledger(ledger), ledger.parent
     figures, store = folder / "figures.toml", ResultStore(folder / "cells.jsonl")
     with file_lock(measured.with_name(f".{measured.name}.lock"), "claims are being measured"):
         measurements = verify.Measurements(measured)
@@ -54,16 +55,11 @@ def verify(
             report.write_documents(folder.parent, figures, claims)
             console.print(f"{ledger}, {figures} and the tables of the documents written")
         wrong = failed | verify.problems(claims, store, measurements)
-    for name, reasons in wrong.items():
-        for reason in reasons:
-            console.print(f"does not hold: {name}: {reason}", style="red", markup=False, soft_wrap=True)
     documents = report.check_documents(folder.parent, figures, claims)
-    for reason in documents:
-        console.print(reason, style="red", markup=False, soft_wrap=True)
-    kinds = [claim.kind for claim in claims.values()]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    summary = f"{len(claims)} claims ({counts}): {len(wrong)} do not hold; {len(documents)} faults in documents"
-    console.print(summary, soft_wrap=True)
+    for line in (*(f"does not hold: {name}: {one}" for name, reasons in wrong.items() for one in reasons), *documents):
+        console.print(line, style="red", markup=False)
+    counts = ", ".join(f"{n} {kind}" for kind, n in Counter(claim.kind for claim in claims.values()).items())
+    console.print(f"{len(claims)} claims ({counts}): {len(wrong)} do not hold; {len(documents)} faults in documents")
     return 1 if wrong or documents else 0
 
 
@@ -91,5 +87,5 @@ def _measure(
             elif event.type == "done":
                 wrong, same = verify.differences(claims[name], event.result["metrics"])
                 how = "differs" if wrong else "the same to the digit" if same else "within its intervals"
-                console.print(f"{name}: {how} ({event.result['minutes']} CPU-minutes)", markup=False, soft_wrap=True)
+                console.print(f"{name}: {how} ({event.result['minutes']} CPU-minutes)", markup=False)
     return failed

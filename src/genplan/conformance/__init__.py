@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from genplan import names, planners, tasks
+from genplan import names, tasks
 from genplan.conformance import metric, planner, task
 from genplan.conformance.codec import check_codec
 from genplan.conformance.method import check_method
 from genplan.conformance.rules import Finding, apply_rules
 from genplan.errors import UserError
 from genplan.models.codecs import CODECS, ActionCodec
+from genplan.planners import METHODS
 from genplan.planners.base import LearnedPlanner
 from genplan.tasks.files import import_object
-from genplan.types import Metric, Task
+from genplan.types import Method, Metric, Task
 
 __all__ = ["TASK", "Finding", "check", "check_codec", "check_method"]
 TASK = "MazeS4G1"  # of planners and metrics, if no other is named
@@ -28,20 +29,16 @@ def check(name: str, task_name: str | None = None) -> Iterator[Finding]:
 
     task_name  the task on which a planner or metric is checked
     """
-    if name in planners.METHODS:
-        yield from check_method(name)
-        return
-    if name in CODECS:
-        yield from check_codec(name)
-        return
-    found: Any = import_object(name) if ".py:" in name else tasks.get(name)
+    known: dict[str, Any] = {**METHODS, **CODECS}
+    found = known.get(name) or (import_object(name) if ".py:" in name else tasks.get(name))
+    is_method = isinstance(found, type) and (issubclass(found, LearnedPlanner) or hasattr(found, "Config"))
     if isinstance(found, Task):
-        yield from apply_rules(task.RULES, task.TaskCase(found), name)
+        yield from apply_rules(task.RULES, task.TaskCase(found))
     elif isinstance(found, Metric):
-        yield from apply_rules(metric.RULES, metric.MetricCase(found, tasks.get(task_name or TASK)), name)
+        yield from apply_rules(metric.RULES, metric.MetricCase(found, tasks.get(task_name or TASK)))
     elif isinstance(found, type) and issubclass(found, ActionCodec):
         yield from check_codec(name)
-    elif isinstance(found, type) and (issubclass(found, LearnedPlanner) or hasattr(found, "Config")):
+    elif is_method or isinstance(found, Method):
         yield from check_method(name)
     elif callable(found) or any(hasattr(found, method) for method in ("plan", "reset", "observe")):
         chosen = tasks.get(task_name or TASK)
@@ -50,7 +47,7 @@ def check(name: str, task_name: str | None = None) -> Iterator[Finding]:
         except UserError as error:
             yield Finding("is a planner", "", "broken", str(error))
         else:
-            yield from apply_rules(planner.RULES, planner.PlannerCase(loaded, chosen), name)
+            yield from apply_rules(planner.RULES, planner.PlannerCase(loaded, chosen))
     else:
         raise UserError(f"'{name}' is a {type(found).__name__}, expected a Task, a Metric or a planner, or a class of "
                         "LearnedPlanner (a method) or ActionCodec")  # fmt: skip

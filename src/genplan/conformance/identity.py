@@ -22,11 +22,12 @@ CODECS = ("identity", "bins")  # for discrete and for continuous actions
 SYMBOLS, STEPS, EPISODES = 4, 6, 24
 VALUES = np.array([-0.75, -0.25, 0.25, 0.75], np.float32)  # of symbols, as numbers
 TOLERANCE = 0.2  # of a continuous action; with a bin per symbol, half a bin is 0.1875
-WORDS = ("<pad>", "north", "east", "south", "west")
 FIELDS = {
-    "grid": Field("grid", (2, 2), (SYMBOLS,)), "words": Field("words", (1,), vocabulary=WORDS),
-    "category": Field("category", sizes=(SYMBOLS,)), "vector": Field("vector", (1,)),
-}  # fmt: skip
+    "grid": Field("grid", (2, 2), (SYMBOLS,)),
+    "words": Field("words", (1,), vocabulary=("<pad>", "north", "east", "south", "west")),
+    "category": Field("category", sizes=(SYMBOLS,)),
+    "vector": Field("vector", (1,)),
+}
 
 
 class IdentityEnv(gymnasium.Env[Any, Any]):
@@ -73,9 +74,8 @@ def _policy(env: Any) -> Any:
 @cache
 def identity_task(kind: Kind, codec: str, goals: bool = False) -> Task:
     """`codec`: identity, for discrete actions, or bins, for continuous ones; with `goals`, a stream of them."""
-    fields, discrete = {"symbol": FIELDS[kind]}, codec == "identity"
-    streams: dict[str, Stream] = {}
-    points_at = "symbol" if kind == "grid" else None
+    fields, streams = {"symbol": FIELDS[kind]}, dict[str, Stream]()
+    discrete, points_at = codec == "identity", "symbol" if kind == "grid" else None
     if kind == "grid":
         fields["cell"] = Field("category", sizes=(4,))
         streams["states"] = Stream(4, observed="cell", points_at=points_at)
@@ -94,7 +94,5 @@ def identity_task(kind: Kind, codec: str, goals: bool = False) -> Task:
 @cache
 def demonstrations(kind: Kind, codec: str, goals: bool = False) -> tuple[Episode, ...]:
     task = identity_task(kind, codec, goals)
-    assert task.expert is not None
-    expert, env = task.expert(), task.make_env()
-    played = (collect_episode(expert, task, env, seed) for seed in TRAIN_SEEDS[:EPISODES])
+    played = (collect_episode(ExpertPlanner(_policy), task, task.make_env(), seed) for seed in TRAIN_SEEDS[:EPISODES])
     return tuple(episode for episode in played if episode is not None)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from genplan import checkpoint, config, planners
 from genplan.conformance import planner as planner_rules
 from genplan.conformance.identity import CODECS, KINDS, demonstrations, identity_task
-from genplan.conformance.planner import SEEDS, PlannerCase, difference, follow
+from genplan.conformance.planner import SEEDS, Followed, PlannerCase, expect_same, follow
 from genplan.conformance.rules import Finding, Rule, apply_rules, expect, in_fresh_process
 from genplan.data.windows import Windows
 from genplan.errors import UserError
@@ -39,63 +38,53 @@ EPISODES, SHARE_RIGHT = 16, 0.95
 class MethodCase(PlannerCase):
     """A method on the identity task of a kind of field and a codec; trained by the rule that it learns."""
 
+    planner: LearnedPlanner
     method: str
-    kind: Kind
-    codec: str
-
-    @property
-    def learned(self) -> LearnedPlanner:
-        return cast("LearnedPlanner", self.planner)
-
-    @cached_property
-    def windows(self) -> Windows:
-        episodes = demonstrations(self.kind, self.codec, self.task.spec.goals is not None)
-        return Windows(self.task.spec, episodes, self.learned.needs)
+    windows: Windows
 
 
 def make_case(method: str, kind: Kind, codec: str) -> MethodCase:
     """With initial weights and a fitted codec; UserError if the method refuses the combination."""
     settings = config.override(planners.default_settings(method), strict=False, **TINY)
     goals = bool(config.get(settings, "privileged_goals", False))
-    task = identity_task(kind, codec, goals)
+    task, episodes = identity_task(kind, codec, goals), demonstrations(kind, codec, goals)
     planner = planners.build(method, task.spec, settings).eval()
-    planner.fit_codec(demonstrations(kind, codec, goals))
-    return MethodCase(planner, task, method, kind, codec)
+    planner.fit_codec(episodes)
+    return MethodCase(planner, task, method, Windows(task.spec, episodes, planner.needs))
 
 
 def _contents(planner: LearnedPlanner) -> dict[str, Any]:
-    """Parameters, buffers and plain attributes, by name."""
+    """Copies of parameters and buffers, and plain attributes, by name."""
     found: dict[str, Any] = {name: one.detach().clone() for name, one in planner.named_parameters()}
     found |= {name: one.clone() for name, one in planner.named_buffers()}
     for prefix, module in planner.named_modules():
-        plain = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str | tuple)}
-        found |= {f"{prefix}.{name}".strip("."): value for name, value in plain.items() if name != "training"}
+        found |= {f"{prefix}.{name}".strip("."): value for name, value in vars(module).items()
+                  if isinstance(value, int | float | str | tuple) and name != "training"}  # fmt: skip
     return found
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return torch.allclose(a, b, 0, 0, True) if isinstance(a, torch.Tensor) else bool(a == b)
 
 
 def loss_changes_nothing(case: MethodCase) -> None:
     """`loss` leaves parameters, buffers and attributes as they were, and follows from batch and rng."""
-    batch, rng, planner = case.windows.sample(BATCH_SIZE, Rng.of(0)), Rng.of(1), case.learned
+    batch, rng, planner = case.windows.sample(BATCH_SIZE, Rng.of(0)), Rng.of(1), case.planner
     before = _contents(planner)
     with torch.random.fork_rng(devices=[]):
-        losses = [planner.train().loss(batch, rng).total, *(planner.eval().loss(batch, rng).total for _ in range(2))]
+        first = planner.train().loss(batch, rng).total.item()
+        second, third = (planner.eval().loss(batch, rng).total.item() for _ in range(2))
     for name, value in _contents(planner).items():
-        same = name in before and (
-            torch.allclose(value, before[name], 0, 0, True)
-            if isinstance(value, torch.Tensor)
-            else value == before[name]
-        )
+        same = name in before and _equal(value, before[name])
         expect(same, f"another {name} after loss()", "the same", "change it in after_step(), not in loss()")
-    expect(
-        bool(torch.isfinite(losses[0])), f"the loss {losses[0].item()}", "a finite number", "look at what is divided"
-    )
-    expect(losses[1].item() == losses[2].item(), f"the losses {losses[1].item()} and {losses[2].item()} of one batch",
-           "the same twice", "draw all random numbers from `rng`")  # fmt: skip
+    expect(math.isfinite(first), f"the loss {first}", "a finite number", "look at what is divided")
+    expect(second == third, f"the losses {second} and {third} of one batch", "the same twice",
+           "draw all random numbers from `rng`")  # fmt: skip
 
 
 def learns_the_identity_task(case: MethodCase) -> None:
     """After a few training steps, the actions are those that the observations show."""
-    planner, share, step = case.learned, 0.0, 0
+    planner, share, step = case.planner, 0.0, 0
     optimizer = torch.optim.AdamW(planner.parameters(), LEARNING_RATE, (0.9, 0.95), fused=True)
     while share < SHARE_RIGHT and step < MAX_STEPS:
         with torch.random.fork_rng(devices=[]):
@@ -116,44 +105,35 @@ def learns_the_identity_task(case: MethodCase) -> None:
 def acts_the_same_in_a_fresh_process(cases: Sequence[MethodCase]) -> None:
     """Saved and loaded by another process without the demonstrations, it plans bit for bit the same."""
     with tempfile.TemporaryDirectory() as scratch:
-        folders = [Path(scratch) / str(number) for number in range(len(cases))]
-        for case, folder in zip(cases, folders, strict=True):
-            save(case, folder)
-        in_fresh_process(
-            "genplan.conformance.method",
-            torch.get_num_threads(),
-            *(part for pair in zip((case.method for case in cases), folders, strict=True) for part in pair),
-        )
-        for case, folder in zip(cases, folders, strict=True):
-            tensors, expected = load_file(folder / "plans.safetensors"), follow(case.planner, case.task, SEEDS)
-            again = [[{name: tensors[f"{row}/{step}/{name}"] for name in parts} for step, parts in enumerate(plans)]
-                     for row, plans in enumerate(expected)]  # fmt: skip
-            found = difference(again, expected)
-            expect(not found, f"{found} ({case.task.name})", "the same plan bit for bit",
-                   "keep all that it needs in its state_dict()")  # fmt: skip
+        saved = [(case.method, Path(scratch) / str(number)) for number, case in enumerate(cases)]
+        for case, (_, folder) in zip(cases, saved, strict=True):
+            _save(case, folder)
+        again = in_fresh_process("genplan.conformance.method", torch.get_num_threads(), saved)
+    for case, followed in zip(cases, again, strict=True):
+        advice = "bit for bit: keep all that it needs in its state_dict()"
+        expect_same(followed, follow(case.planner, case.task, SEEDS), advice, about=f" ({case.task.name})")
 
 
-def save(case: MethodCase, folder: Path) -> None:
+def _save(case: MethodCase, folder: Path) -> None:
     """As a run folder."""
-    spec, planner = case.task.spec.to_json(), config.to_dict(case.learned.config)
+    spec, planner = case.task.spec.to_json(), config.to_dict(case.planner.config)
     written = checkpoint.write_config(folder, {
         "format": checkpoint.FORMAT, "method": case.method, "task": case.task.name, "files": {}, "spec": spec,
         "planner": planner, "training": config.to_dict(TrainConfig()), "transforms": [], "versions": {}, "commit": "",
         "dataset": {"name": case.task.name, "digest": "", "episodes": len(case.windows)},
     })  # fmt: skip
-    checkpoint.save_tensors(folder / "model.safetensors", case.learned.state_dict(), {"step": 0}, written["run"])
+    checkpoint.save_tensors(folder / "model.safetensors", case.planner.state_dict(), {"step": 0}, written["run"])
 
 
-def replay(threads: str, *cases: str) -> None:
-    """What the other process does: load each planner, by method and folder, and save the plans that it makes."""
-    torch.set_num_threads(int(threads))
-    for method, folder in zip(cases[::2], map(Path, cases[1::2]), strict=True):
+def replay(threads: int, saved: Sequence[tuple[str, Path]]) -> list[Followed]:
+    """What the other process does: load each planner, by method and folder, and plan."""
+    torch.set_num_threads(threads)
+    found = []
+    for method, folder in saved:
         planner, run_config = checkpoint.load_planner(folder, method if ".py:" in method else None)
         kind, codec = run_config["task"].split(" × ")
-        followed = follow(planner, identity_task(kind, codec, planner.spec.goals is not None), SEEDS)
-        save_file({f"{row}/{step}/{name}": part for row, plans in enumerate(followed)
-                   for step, parts in enumerate(plans) for name, part in parts.items()},
-                  folder / "plans.safetensors")  # fmt: skip
+        found.append(follow(planner, identity_task(kind, codec, planner.spec.goals is not None), SEEDS))
+    return found
 
 
 RULES: tuple[Rule, ...] = (loss_changes_nothing, learns_the_identity_task, *planner_rules.RULES)
@@ -171,8 +151,8 @@ def check_method(
         except UserError as error:
             yield Finding("is built", "It is built, or refuses with a UserError.", "skipped", str(error), about)
         else:
-            yield from apply_rules(RULES, cases[-1], method, about)
+            yield from apply_rules(RULES, cases[-1], about)
     if cases and fresh_process:
-        yield from apply_rules([acts_the_same_in_a_fresh_process], cases, method)
+        yield from apply_rules([acts_the_same_in_a_fresh_process], cases)
     if not cases:
         yield Finding("is built", "", "broken", "found 0 combinations that it accepts, expected at least 1")

@@ -72,8 +72,7 @@ def weights_are_not_negative(case: MetricCase) -> None:
     """What an episode counts is a finite number of at least 0."""
     if (weight := case.metric.weight) is None:
         raise Skipped("every episode counts alike")
-    for rollout in case.rollouts:
-        found = weight(rollout)
+    for found in map(weight, case.rollouts):
         expect(math.isfinite(found) and found >= 0, f"the weight {found}", "at least 0", "look at `weight`")
 
 

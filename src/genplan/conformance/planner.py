@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +17,7 @@ from genplan.types import VALIDATION_SEEDS, Observations, Oracle, Planner, Task
 
 STEPS = 3  # after which a planner has a past
 SEEDS = VALIDATION_SEEDS[:3]
-Parts = dict[str, Tensor]  # of one plan of one episode
-Followed = list[list[Parts]]  # per episode, its plans
+Followed = list[list[dict[str, Tensor]]]  # per episode and plan, the parts of the plan
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,15 @@ def follow(
     oracle   for planners that are not privileged, and should not look at it
     handed   is given all observations that the planner gets, with copies made before
     """
-    batch, space = EnvBatch(task, seeds), task.spec.actions
+    batch, episodes = EnvBatch(task, seeds), torch.tensor(list(seeds))
     oracle = batch.oracle if planner.privileged else oracle
-    episodes, followed = torch.tensor(list(seeds)), [[] for _ in seeds]  # type: tuple[Tensor, Followed]
+    followed: Followed = [[] for _ in seeds]
     left = list(lengths or [STEPS] * len(batch))
 
     def given(ids: Tensor | None = None) -> Observations:
         observations = batch.observations(ids)
-        copy = Observations({name: one.clone() for name, one in observations.fields.items()})
         if handed is not None:
-            handed.append((observations, copy))
+            handed.append((observations, copy.deepcopy(observations)))
         return observations
 
     memory = planner.reset(given(), oracle)
@@ -62,11 +61,10 @@ def follow(
         if not len(ids):
             break
         found = planner.plan(given(ids), memory, Rng.of(0, episodes[ids], step), ids, oracle)
-        plan, memory, _ = validated(found, len(ids), space)
-        scores = {"energy": plan.energy, "confidence": plan.confidence}
-        parts = {"actions": plan.actions, **plan.tokens, **{name: x for name, x in scores.items() if x is not None}}
+        plan, memory, _ = validated(found, len(ids), task.spec.actions)
+        parts = {"actions": plan.actions, **plan.tokens, "energy": plan.energy, "confidence": plan.confidence}
         for index, row in enumerate(ids.tolist()):
-            followed[row].append({name: part[index].cpu().clone() for name, part in parts.items()})
+            followed[row].append({name: x[index].cpu().clone() for name, x in parts.items() if x is not None})
         actions = plan.actions[:, 0].cpu()
         done = batch.step(ids, actions).done
         memory = planner.observe(memory, actions, given(ids), ids)
@@ -76,24 +74,18 @@ def follow(
     return followed
 
 
-def difference(found: Followed, expected: Followed, tolerance: float = 0.0) -> str:
-    """The first number that differs, in words; empty if none does."""
+def expect_same(found: Followed, expected: Followed, advice: str, tolerance: float = 0.0, about: str = "") -> None:
+    """That no number of any plan differs."""
     for row, (mine, others) in enumerate(zip(found, expected, strict=True)):
         for step, (a, b) in enumerate(zip(mine, others, strict=False)):
+            where = f"in plan {step} of episode {row}{about}"
             for name in b:
-                if name not in a or a[name].shape != b[name].shape:
-                    return f"other {name} in plan {step} of episode {row}"
+                same_shape = name in a and a[name].shape == b[name].shape
+                expect(same_shape, f"other {name} {where}", "the same plan", advice)
                 # Rounding depends on the size of a batch, but what is chosen does not.
                 slack = tolerance if a[name].is_floating_point() else 0.0
-                if not torch.allclose(a[name].double(), b[name].double(), slack, slack, equal_nan=True):
-                    values = f"{a[name].tolist()} in place of {b[name].tolist()}"
-                    return f"in plan {step} of episode {row} the {name} {values}"
-    return ""
-
-
-def _expect_same(found: Followed, expected: Followed, advice: str, tolerance: float = 1e-4) -> None:
-    differs = difference(found, expected, tolerance)
-    expect(not differs, differs, "the same plan", advice)
+                same = torch.allclose(a[name].double(), b[name].double(), slack, slack, equal_nan=True)
+                expect(same, f"the {name} {a[name].tolist()} {where}", f"{b[name].tolist()}, the same plan", advice)
 
 
 def plans_inside_the_action_space(case: PlannerCase) -> None:
@@ -103,11 +95,9 @@ def plans_inside_the_action_space(case: PlannerCase) -> None:
 
 def scores_are_finite(case: PlannerCase) -> None:
     """Energies are finite numbers, confidences lie within 0 and 1."""
+    bounds = (("energy", -1e30, 1e30, "finite numbers"), ("confidence", 0, 1.00001, "0 to 1"))
     for parts in (parts for plans in case.followed for parts in plans):
-        for name, low, high, expected in (
-            ("energy", -1e30, 1e30, "finite numbers"),
-            ("confidence", 0, 1.00001, "0 to 1"),
-        ):
+        for name, low, high, expected in bounds:
             inside = name not in parts or bool(((parts[name] >= low) & (parts[name] <= high)).all())
             expect(inside, f"the {name} {parts.get(name)}", expected, "look for a logarithm of 0, or an empty mean")
 
@@ -115,34 +105,34 @@ def scores_are_finite(case: PlannerCase) -> None:
 def same_seed_same_plan(case: PlannerCase) -> None:
     """The same observations and the same rng give the same plan."""
     again = follow(case.planner, case.task, SEEDS)
-    _expect_same(again, case.followed, "draw all random numbers from `rng`, keep all state in the memory", 0.0)
+    expect_same(again, case.followed, "draw all random numbers from `rng`, keep all state in the memory")
 
 
 def a_row_alone_equals_a_row_in_a_batch(case: PlannerCase) -> None:
     """An episode gets the same plans alone and beside others."""
     alone = [follow(case.planner, case.task, [seed])[0] for seed in SEEDS]
-    _expect_same(alone, case.followed, "let no row depend on others, nor on how many there are")
+    expect_same(alone, case.followed, "let no row depend on others, nor on how many there are", 1e-4)
 
 
 def memory_follows_the_rows(case: PlannerCase) -> None:
     """When episodes end, `ids` says which are left: the others go on as before."""
     ending = follow(case.planner, case.task, SEEDS, range(1, len(SEEDS) + 1))
-    _expect_same(ending, case.followed, "index the memory by `ids`; rows of observations are those of `ids`")
+    expect_same(ending, case.followed, "index the memory by `ids`; rows of observations are those of `ids`", 1e-4)
 
 
 def rows_do_not_touch_each_other(case: PlannerCase) -> None:
     """What is remembered of an episode does not depend on what happens in another."""
-    beside_others = follow(case.planner, case.task, [SEEDS[0], *(seed + len(SEEDS) for seed in SEEDS[1:])])
-    _expect_same(beside_others[:1], case.followed[:1], "keep what is remembered of each of the other episodes apart")
+    others = follow(case.planner, case.task, [SEEDS[0], *(seed + len(SEEDS) for seed in SEEDS[1:])])
+    expect_same(others[:1], case.followed[:1], "keep what is remembered of each of the other episodes apart", 1e-4)
 
 
 def observations_stay_as_they_are(case: PlannerCase) -> None:
     """The arrays that it is handed are not written to."""
     handed: list[tuple[Observations, Observations]] = []
     follow(case.planner, case.task, SEEDS, handed=handed)
-    for mine, copy in handed:
-        for name, kept in copy.fields.items():
-            expect(torch.equal(mine[name], kept), f"other values in '{name}' than it was given", "the same",
+    for mine, kept in handed:
+        for name in kept:
+            expect(torch.equal(mine[name], kept[name]), f"other values in '{name}' than it was given", "the same",
                    "clone() before writing")  # fmt: skip
 
 
@@ -153,7 +143,7 @@ def looks_into_the_simulator_only_if_it_says_so(case: PlannerCase) -> None:
     envs = EnvBatch(case.task, [seed + 100 for seed in SEEDS]).envs
     for goals in ([0], [1]):
         looking = follow(case.planner, case.task, SEEDS, oracle=Oracle(envs, lambda env, goals=goals: goals))  # type: ignore[misc]
-        _expect_same(looking, case.followed, "set privileged = True, or do not use the simulator", 0.0)
+        expect_same(looking, case.followed, "set privileged = True, or do not use the simulator")
 
 
 RULES: tuple[Rule, ...] = (

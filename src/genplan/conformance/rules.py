@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from genplan.errors import UserError
-from genplan.tasks.files import error_location
+from genplan.errors import UserError, error_location
 
+Outcome = Literal["ok", "broken", "skipped"]
 Rule = Callable[[Any], None]
 """Handed what is checked; returns if the rule is kept. Its name is the rule's, its docstring the sentence."""
 
 
-class Broken(Exception):  # noqa: N818 (an outcome, not a defect)
-    """A rule that is not kept."""
-
-
-class Skipped(Exception):  # noqa: N818
+class Skipped(Exception):  # noqa: N818 (an outcome, not a defect)
     """A rule that does not apply, and why."""
 
 
-def expect(kept: Any, found: Any, expected: str, advice: str) -> None:
-    if not kept:
-        raise Broken(f"found {found}, expected {expected}; {advice}")
-
-
-def in_fresh_process(module: str, *arguments: Any) -> None:
-    """Call `replay` of the module with these arguments, as texts, in a process that knows nothing else."""
-    code = f"import sys; from {module} import replay; replay(*sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
-    reason = (done.stderr.strip().splitlines() or ["no more is known"])[-1]
-    expect(not done.returncode, reason, "that it loads without an error", "keep all that it needs in its state_dict()")
-
-
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What came of one rule."""
 
     rule: str
     sentence: str
-    outcome: Literal["ok", "broken", "skipped"]
+    outcome: Outcome
     reason: str = ""  # of what is not ok
     about: str = ""  # which of several cases
 
@@ -51,19 +33,32 @@ class Finding:
         return f"{self.outcome:8}{self.rule}{where}: {self.reason or self.sentence}"
 
 
-def apply_rules(rules: Iterable[Rule], subject: Any, name: str = "", about: str = "") -> Iterator[Finding]:
-    """Every rule in turn; whatever goes wrong in one is that rule's outcome. `name`: file.py:Thing, if it is a file."""
+def expect(kept: Any, found: Any, expected: Any, advice: str) -> None:
+    if not kept:
+        raise UserError(f"found {found}, expected {expected}; {advice}")
+
+
+def in_fresh_process(module: str, *arguments: Any) -> Any:
+    """What `replay` of the module returns in a process that knows nothing but these arguments."""
+    code = (f"import pickle, sys; out, sys.stdout = sys.stdout.buffer, sys.stderr; from {module} import replay; "
+            "pickle.dump(replay(*pickle.load(sys.stdin.buffer)), out)")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(arguments), capture_output=True)
+    reason = (done.stderr.decode(errors="replace").strip().splitlines() or ["no more is known"])[-1]
+    expect(not done.returncode, reason, "that it loads without an error", "keep all that it needs in its state_dict()")
+    return pickle.loads(done.stdout)
+
+
+def apply_rules(rules: Iterable[Rule], subject: Any, about: str = "") -> Iterator[Finding]:
+    """Every rule in turn; whatever goes wrong in one is that rule's outcome."""
     for rule in rules:
-        outcome: Literal["ok", "broken", "skipped"] = "broken"
-        reason = ""
+        outcome, reason = "ok", ""  # type: tuple[Outcome, str]
         try:
             rule(subject)
-            outcome = "ok"
         except Skipped as skipped:
             outcome, reason = "skipped", str(skipped)
-        except (Broken, UserError) as error:
-            reason = str(error)
+        except UserError as error:
+            outcome, reason = "broken", str(error)
         except Exception as error:
-            reason = f"found {error_location(error, name or '.:')}, expected no error; correct it there"
+            outcome, reason = "broken", f"found {error_location(error)}, expected no error; correct it there"
         sentence = " ".join((rule.__doc__ or "").split())
         yield Finding(rule.__name__.replace("_", " "), sentence, outcome, reason, about)

@@ -134,7 +134,9 @@ class FieldColumns(Adapter):
         self.check_actions()
         if source.task is not None:
             if reason := spec_difference(self.spec, source.task.spec):
-                raise DataError(f"dataset {source.name} does not fit task {source.task.name}: {reason}")
+                raise DataError(
+                    f"dataset {source.name} does not fit task {source.task.name}: {reason}; name one of this task"
+                )
             self.spec = source.task.spec
 
     def episode(self, where: str, raw: Raw) -> Episode:

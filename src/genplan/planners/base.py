@@ -6,7 +6,7 @@ with visit memory, the set of states visited before with what was done there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -224,7 +224,12 @@ class LearnedPlanner(nn.Module):
         streams |= {} if own.goals is None else {"goals": own.goals}
         for part, found in {"fields": spec.fields, "actions": spec.actions, "streams": streams}.items():
             if found != (expected := getattr(own, part)):
-                raise UserError(f"the task has the {part} {found}, expected {expected}, with which the planner learnt")
+                if isinstance(found, Mapping):  # what differs is enough
+                    here = {name: one for name, one in found.items() if expected.get(name) != one}
+                    there = {name: one for name, one in expected.items() if found.get(name) != one}
+                    found, expected = here or "no more", there or "no more"
+                raise UserError(f"the task has the {part} {found!s:.200}, expected {expected!s:.200}, with which the "
+                                "planner learnt; name a task of its kind")  # fmt: skip
         return self if own == self.spec else self._with(spec=own)
 
     def _with(self, **changed: Any) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 
@@ -19,7 +20,7 @@ from genplan.rollout import EnvBatch, rollout
 from genplan.spec import Geometry, Observation, PlanSpec
 from genplan.types import Env, Planner, Task
 
-TILE, CAPTION_HEIGHT, CHARACTER_WIDTH = 28, 30, 6  # pixels
+TILE, CAPTION_HEIGHT, CHARACTER_WIDTH, MAX_SIDE = 28, 30, 6, 400  # pixels
 PATH_COLOR, GOAL_COLOR, MUTED = (64, 190, 255), (255, 200, 40), (110, 110, 110)
 STAR = [(9 * r * np.cos(k * np.pi / 5 - np.pi / 2), 9 * r * np.sin(k * np.pi / 5 - np.pi / 2))
         for k, r in enumerate((1, 0.4) * 5)]  # fmt: skip
@@ -35,13 +36,22 @@ def render_frame(task: Task, env: Env, observation: Observation) -> Image.Image:
     spec = task.spec
     if (geometry := _minigrid_geometry(spec)) is not None:
         return draw_grid(observation[spec.grid_field or ""], geometry.pose(int(observation[spec.state_field or ""])))
-    frame = env.render() if env.render_mode == "rgb_array" else None
+    if env.render_mode is None and "rgb_array" in env.metadata.get("render_modes", ()):
+        env.unwrapped.render_mode = "rgb_array"  # not asked for when it was made: it is rarely drawn
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a display otherwise
+    try:
+        frame = env.render() if env.render_mode == "rgb_array" else None
+    except Exception as error:  # a package for drawing is missing, most of the time
+        raise UserError(f"the environment of task {task.name} cannot be drawn: {type(error).__name__}: {error}; plans "
+                        "and evaluations do not need it: leave out --gif") from error  # fmt: skip
     if not isinstance(frame, np.ndarray):
         raise UserError(
             f"task {task.name} has no MiniGrid grid to draw, and the render_mode of its environment is "
             f"{env.render_mode}, expected rgb_array: pass render_mode='rgb_array' where its make() makes it"
         )
-    return Image.fromarray(frame.astype(np.uint8))
+    picture = Image.fromarray(frame.astype(np.uint8))
+    picture.thumbnail((MAX_SIDE, MAX_SIDE))  # an episode has hundreds
+    return picture
 
 
 def _minigrid_geometry(spec: PlanSpec) -> Geometry | None:

@@ -7,15 +7,14 @@ documents that are history, and cards: no digit can change unnoticed.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import NamedTuple
 
 from genplan.bench.ledger import Claims
 from genplan.errors import UserError
@@ -34,8 +33,7 @@ HEAD = """\
 """
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """A document's figures, and the digest of all its other digits."""
 
     figures: list[tuple[str, str]]  # as written, and the reference
@@ -48,13 +46,9 @@ def documents(root: Path) -> list[str]:
     return sorted({str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern)})
 
 
-def is_history(name: str) -> bool:
-    return any(Path(name).match(pattern) for pattern in HISTORY)
-
-
 def scan(name: str, text: str) -> tuple[list[str], str]:
     """The figures of a document, and the digest of all other digits in it; tables are rendered and not counted."""
-    figures, others = list[str](), list[str]()
+    figures, others, history = list[str](), list[str](), any(Path(name).match(pattern) for pattern in HISTORY)
 
     def take_code(match: re.Match[str]) -> str:
         """Code is covered by the digest; what a command printed is prose."""
@@ -62,10 +56,11 @@ def scan(name: str, text: str) -> tuple[list[str], str]:
         others.extend(TOKEN.findall("\n".join(COMMAND.findall(match[0])) if is_console else match[0]))
         return COMMAND.sub("", match[0]) if is_console else ""
 
-    prose = text if is_history(name) else CODE.sub(take_code, BLOCK.sub("", text))
-    for token in TOKEN.findall(prose):
-        match = None if is_history(name) else FIGURE.fullmatch(token)
-        (others if match is None else figures).append(token if match is None else match[1].rstrip(","))
+    for token in TOKEN.findall(text if history else CODE.sub(take_code, BLOCK.sub("", text))):
+        if not history and (match := FIGURE.fullmatch(token)):
+            figures.append(match[1].rstrip(","))
+        else:
+            others.append(token)
     return figures, hashlib.sha256(" ".join(others).encode()).hexdigest()[:16]
 
 
@@ -73,24 +68,20 @@ def read_figures(path: Path) -> dict[str, Document]:
     """The list of figures per document."""
     try:
         entries = tomllib.loads(path.read_text()) if path.exists() else {}
-        return {name: Document([_split(line) for line in entry.get("figures", "").splitlines()], entry["digest"])
-                for name, entry in entries.items()}  # fmt: skip
+        listed = {}
+        for name, entry in entries.items():
+            figures = [line.partition(" = ")[::2] for line in entry.get("figures", "").splitlines()]
+            listed[name] = Document(figures, entry["digest"])
+        return listed
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is not a list of figures ({error}); correct it, or restore it") from error
 
 
-def _split(line: str) -> tuple[str, str]:
-    figure, _, reference = line.partition(" = ")
-    return figure, reference
-
-
 def figures_text(found: Mapping[str, Document]) -> str:
     text = HEAD
-    for name, document in found.items():
-        text += f'\n[{json.dumps(name)}]\ndigest = "{document.digest}"\n'
-        if document.figures:
-            lines = "".join(f"{figure} = {reference}\n" for figure, reference in document.figures)
-            text += f"figures = '''\n{lines}'''\n"
+    for name, (figures, digest) in found.items():
+        lines = "".join(f"{figure} = {reference}\n" for figure, reference in figures)
+        text += f'\n[{json.dumps(name)}]\ndigest = "{digest}"\n' + (f"figures = '''\n{lines}'''\n" if lines else "")
     return text
 
 
@@ -99,11 +90,9 @@ def reference_text(claims: Claims, reference: str, figure: str) -> str:
     claim_id, _, rest = reference.rpartition(": ")
     metric, *options = rest.split() or [""]
     claim = claims.get(claim_id)
-    if claim is not None and metric == "minutes":
-        claim = dataclasses.replace(claim, metrics={metric: [claim.minutes]})
-    if claim is None or metric not in claim.metrics or not set(options) <= {"low", "high", "%", "#"}:
+    values = claim and {**claim.metrics, "minutes": [claim.minutes]}.get(metric)
+    if not claim or not values or not set(options) <= {"low", "high", "%", "#"}:
         raise UserError(f"'{reference}' is no claim of the ledger")
-    values = claim.metrics[metric]
     place = 1 if "low" in options else 2 if "high" in options else 0
     if place >= len(values):
         raise UserError(f"'{reference}': that claim has no interval")
@@ -119,25 +108,24 @@ def check_document(
     if listed is None:
         return [f"{name} is not in the list of figures"]
     found, digest = scan(name, text)
-    wrong = [] if fill_blocks(text, tables) == text else [f"{name}: a table is not what the ledger says"]
+    wrong = [] if fill_blocks(text, tables) == text else ["a table is not what the ledger says"]
     expected = [figure for figure, _ in listed.figures]
     for change, start, end, first, last in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
         if change != "equal":
             was, now = " ".join(expected[start:end]), " ".join(found[first:last])
-            wrong.append(f"{name}: figure {first + 1} is '{now}', the list has '{was}'")
+            wrong.append(f"figure {first + 1} is '{now}', the list has '{was}'")
     if digest != listed.digest:
-        wrong.append(f"{name}: digits in names, code or history are not those of the list")
+        wrong.append("digits in names, code or history are not those of the list")
     for number, (figure, reference) in enumerate(listed.figures, 1):
         if reference == UNTIED:
-            what = f"{name}: figure {number}, '{figure}', has no claim"
-            wrong.append(f"{what}; name one in the list, or call it a {FACT}")
+            wrong.append(f"figure {number}, '{figure}', has no claim; name one in the list, or call it a {FACT}")
         elif reference != FACT:
             try:
                 if (claimed := reference_text(claims, reference, figure)) != figure:
-                    wrong.append(f"{name}: figure {number} is '{figure}', '{reference}' is {claimed}")
+                    wrong.append(f"figure {number} is '{figure}', '{reference}' is {claimed}")
             except UserError as error:
-                wrong.append(f"{name}: figure {number}, '{figure}': {error}")
-    return wrong
+                wrong.append(f"figure {number}, '{figure}': {error}")
+    return [f"{name}: {one}" for one in wrong]
 
 
 def check_documents(root: Path, figures: Path, claims: Claims) -> list[str]:

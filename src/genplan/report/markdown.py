@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from genplan.bench.claims import COMPARED, cell_id, mean_id
+from genplan.bench.claims import COMPARED, cell_id
 from genplan.bench.ledger import Claim, Claims
 from genplan.bench.suites import CONTROLS, RANDOM_CONTROLS, suites
 from genplan.bench.table import PRETRAINED, REFERENCE, label, privileged_methods
@@ -25,23 +25,15 @@ ADAPTIVE = "eval/LocS10N1"  # the planner of the adaptive rows
 def render_tables(claims: Claims) -> dict[str, str]:
     """Tables by name."""
     try:
-        return _tables(claims)
+        return {
+            "pretrained": _pretrained(claims), "all": _all_tasks(claims), "adaptive": _adaptive(claims),
+            "methods": _methods(claims, "TP+IC"), "methods-adaptive": _methods(claims, "AP"),
+            "demonstrations": _demonstrations(claims), "study-memory": _study(claims, "memory"),
+            "study-subgoals": _study(claims, "subgoals"),
+        }  # fmt: skip
     except KeyError as error:
-        raise UserError(
-            f"the ledger has no claim {error}, which a table shows; genplan verify --write adds it"
-        ) from error
-
-
-def _tables(claims: Claims) -> dict[str, str]:
-    return {
-        "pretrained": _pretrained(claims),
-        "all": _all_tasks(claims),
-        "adaptive": _adaptive(claims),
-        "methods": _methods(claims, "TP+IC"),
-        "methods-adaptive": _methods(claims, "AP"),
-        "demonstrations": _demonstrations(claims),
-        **{f"study-{name}": _study(claims, name) for name in ("memory", "subgoals")},
-    }
+        reason = f"the ledger has no claim {error}, which a table shows; genplan verify --write adds it"
+        raise UserError(reason) from error
 
 
 def fill_blocks(text: str, tables: Mapping[str, str]) -> str:
@@ -113,7 +105,7 @@ def _methods(claims: Claims, splits: str) -> str:
     order = (*METHODS, PRETRAINED)
     methods = [one for one in order if one in present] + sorted(present - {*order, *CONTROLS})
     lines = [(row, *(_compared(claims.get(f"cell/{one}/{row}")) for one in methods)) for row in rows]
-    lines.append(("mean", *(_compared(claims.get(mean_id(one, splits))) for one in methods)))
+    lines.append(("mean", *(_compared(claims.get(f"mean/{one}/{splits}")) for one in methods)))
     privileged = privileged_methods()
     return _table(["row", *(label(one) + " ◆" * (one in privileged) for one in methods)], lines)
 
@@ -129,18 +121,16 @@ def _demonstrations(claims: Claims) -> str:
 
 def _all_tasks(claims: Claims) -> str:
     """One planner for all rows, and the planners of single rows."""
-    rows = []
-    for row in ROWS:
-        if f"all/{row}" in claims:
-            own = [format_value(metric, claims[f"eval/{row}"].value(metric)) for metric in ("success", "spl")]
-            rows.append((row, *_scores(claims[f"all/{row}"]), ", ".join(own)))
+
+    def own(row: str) -> str:
+        return ", ".join(format_value(metric, claims[f"eval/{row}"].value(metric)) for metric in ("success", "spl"))
+
+    rows = [(row, *_scores(claims[f"all/{row}"]), own(row)) for row in ROWS if f"all/{row}" in claims]
     return _table(("row", *LABELS.values(), "the row's own planner: success (%), SPL"), rows)
 
 
 def _study(claims: Claims, name: str) -> str:
     """Short trainings that differ in one thing."""
-    rows = []
-    for key, claim in claims.items():
-        if key.startswith(f"study/{name}/"):
-            rows.append((*key.split("/", 3)[2:], *_scores(claim), f"{_share(claim, 'stalling')} %"))
+    rows = [(*key.split("/", 3)[2:], *_scores(claim), f"{_share(claim, 'stalling')} %")
+            for key, claim in claims.items() if key.startswith(f"study/{name}/")]  # fmt: skip
     return _table(("row", "variant", *LABELS.values(), "stalling"), rows)

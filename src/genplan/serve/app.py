@@ -6,6 +6,7 @@ that comes in. Errors that a user can fix are 4xx with one sentence that says wh
 
 from __future__ import annotations
 
+import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -93,8 +94,14 @@ def validation_error(_: Request, error: Exception) -> Response:
 
 def serve(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Serve until stopped."""
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"the page cannot be at {host}:{port} ({error}); choose another --port, from 1 to 65535, or "
+                        "--host") from error  # fmt: skip
+    print(f"the page is at http://{host}:{port}/ (stop with Ctrl-C)", flush=True)
     torch.set_num_threads(1)  # leaves a core to the web server
     hosts = None if host in ("127.0.0.1", "localhost", "::1") else ["*"]
     if open_browser:
         threading.Timer(1.0, webbrowser.open, [f"http://{'localhost' if hosts is None else host}:{port}/"]).start()
-    uvicorn.run(make_app(folder, hosts), host=host, port=port, log_level="warning")
+    uvicorn.Server(uvicorn.Config(make_app(folder, hosts), log_level="warning")).run([listening])

@@ -9,7 +9,7 @@ from typing import Any
 from genplan import checkpoint, planners
 from genplan import config as settings
 from genplan.envs import ENVS
-from genplan.envs.babyai import BABYAI_WORDS
+from genplan.envs.babyai import BABYAI_WORDS, babyai_spec
 from genplan.errors import UserError
 from genplan.files import MAX_LOG, NUMBER, parse_json, read_bytes
 from genplan.planners.base import LearnedPlanner
@@ -17,6 +17,7 @@ from genplan.presets import TrainConfig
 from genplan.serve import schema
 
 MAX_DEPTH = 3  # folders below the served one in which runs are looked for
+MAZE_FIELDS = babyai_spec(3, 3).fields.keys()  # whatever the size
 WEIGHTS, LOG = "model.safetensors", "log.jsonl"
 CURVES = ("loss/actions", "loss/states", "loss/goals", "accuracy/actions", "val/loss", "eval/success")
 RENAMED_CURVES = {"right/actions": "accuracy/actions", "held out/loss": "val/loss",
@@ -63,7 +64,12 @@ class Catalogue:
             if path not in self._loaded or self._loaded[path][0] != modified:
                 _read_config(path)
                 self._loaded[path] = (modified, checkpoint.load_planner(path)[0])
-            return self._loaded[path][1]
+            planner = self._loaded[path][1]
+        if planner.spec.fields.keys() != MAZE_FIELDS:
+            raise UserError(f"'{name}' observes {', '.join(planner.spec.fields)}, expected {', '.join(MAZE_FIELDS)}: "
+                            "only mazes are played here; follow its training below, and see its plans with: "
+                            "genplan plan RUN --task file.py:task --gif x")  # fmt: skip
+        return planner
 
     def describe(self) -> schema.CatalogueResponse:
         described = [self._describe(name, path) for name, path in self.paths().items()]

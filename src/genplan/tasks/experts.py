@@ -35,7 +35,9 @@ class ExpertPlanner:
         self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
     ) -> tuple[Plan, Memory]:
         actions = np.stack([expert(last) for expert, last in (memory[row] for row in ids.tolist())])
-        if np.issubdtype(actions.dtype, np.floating):
+        if actions.dtype.kind not in "iuf":
+            raise UserError(f"the expert returned {actions[0]!r}, expected a number or an array of numbers: an action")
+        if actions.dtype.kind == "f":
             actions = actions.astype(np.float32, copy=False)
         return Plan(torch.from_numpy(actions)[:, None]), memory
 

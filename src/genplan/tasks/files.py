@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from genplan.errors import DataError, UserError
+from genplan.errors import USER_MODULE, DataError, UserError, error_location
 from genplan.spec import Actions, Field, Observation, PlanSpec, Stream
 from genplan.types import Env, Metric, Planner, Task, terminated_with_reward
 
@@ -26,22 +28,29 @@ def import_object(name: str) -> Any:
     path, attribute = _path(name), name.rpartition(":")[2]
     if not path.is_file():
         raise UserError(f"there is no file '{path}' (from '{name}'); expected path/to/file.py:Name")
-    module_name = f"genplan_user_{path.stem}"
+    try:
+        module = _run_file(path.resolve(), path.read_bytes())
+    except Exception as error:
+        raise UserError(f"'{path}' cannot be run: {error_location(error)}") from error
+    if not hasattr(module, attribute):
+        public = [key for key in vars(module) if not key.startswith("_")]
+        raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")
+    return getattr(module, attribute)
+
+
+@functools.cache
+def _run_file(path: Path, content: bytes) -> ModuleType:
+    """The file as a module; run once, and again if its content has changed: classes of two runs would differ."""
+    module_name = f"{USER_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickling to workers look it up
-    if (folder := str(path.parent.resolve())) not in sys.path:
+    if (folder := str(path.parent)) not in sys.path:
         sys.path.append(folder)  # what stands beside it can be imported, as by a script
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"'{path}' cannot be run: {error_location(error, name)}") from error
-    if not hasattr(module, attribute):
-        public = [key for key in vars(module) if not key.startswith("_")]
-        raise UserError(f"'{path}' has no '{attribute}'; it has: {', '.join(public)}")
-    return getattr(module, attribute)
+    spec.loader.exec_module(module)
+    return module
 
 
 def short_name(name: str) -> str:
@@ -62,16 +71,7 @@ def user_code_errors(name: str) -> Iterator[None]:
     except Exception as error:
         if ".py:" not in name:
             raise
-        raise UserError(f"'{name}' failed: {error_location(error, name)}") from error
-
-
-def error_location(error: Exception, name: str) -> str:
-    """The error, and where it happened: the last line in the file of `file.py:Name`, if it was there at all."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error} ({error.filename}, line {error.lineno})"
-    path, frames = _path(name).resolve(), traceback.extract_tb(error.__traceback__)
-    frame = next((frame for frame in reversed(frames) if Path(frame.filename).resolve() == path), frames[-1])
-    return f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
+        raise UserError(f"'{name}' failed: {error_location(error)}") from error
 
 
 def _path(name: str) -> Path:
