@@ -189,7 +189,7 @@ def evaluation_table(name: str, evaluation: Evaluation) -> Table:
     from genplan.metrics import resolve
 
     task, seeds = evaluation.task, [rollout.seed for rollout in evaluation.rollouts]
-    scores = {name: evaluation.planner, "random policy": evaluation.random, "expert": evaluation.expert}
+    scores = {"this planner": evaluation.planner, "random policy": evaluation.random, "expert": evaluation.expert}
     known = {label: score for label, score in scores.items() if score is not None}
     metrics = [one for one in resolve(task) if any(score.metrics[one.name] is not None for score in known.values())]
     headers = [escape(metric.label or metric.name) for metric in metrics] + ["planner time", "env time"]
