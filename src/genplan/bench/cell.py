@@ -38,26 +38,33 @@ class Cell:
     # A method that is trained (of METHODS, or file.py:Name), untrained:METHOD, or a planner by name that is evaluated
     # as it is (expert, random:…, pretrained:…, a run folder, file.py:Name).
     method: str
-    row: str
+    row: str  # of the paper, or a task by itself: its name, or file.py:task
     seed: int = 0  # of the training
     demonstrations: int = DEMONSTRATIONS
     preset: str = "default"
     steps: int | None = None  # of training; by default what the budget allows
     episodes: int = len(TEST_SEEDS)
+    data: str | None = None  # the dataset to learn from; by default demonstrations of the task's expert
 
     @property
-    def paper_row(self) -> Row:
-        if self.row not in ROWS:
-            raise UserError(f"there is no row '{self.row}'; known are {', '.join(ROWS)}")
-        return ROWS[self.row]
+    def table_row(self) -> Row:
+        if self.row in ROWS:
+            return ROWS[self.row]
+        if self.row not in tasks.TASKS and ".py:" not in self.row:
+            raise UserError(f"there is no row '{self.row}'; known are {', '.join(ROWS)}, tasks, and file.py:task")
+        return Row("own", self.row, self.row)
 
     @property
     def task(self) -> Task:
-        return tasks.get(self.paper_row.task)
+        return tasks.get(self.table_row.task)
 
     @property
     def train_task(self) -> Task:
-        return tasks.get(self.paper_row.train_task)
+        return tasks.get(self.table_row.train_task)
+
+    @property
+    def dataset(self) -> str:
+        return self.data or CollectConfig(self.table_row.train_task, self.demonstrations).name
 
     @property
     def is_trained(self) -> bool:
@@ -74,19 +81,24 @@ class Cell:
 
     @property
     def is_from_file(self) -> bool:
-        """Whether it is code of the user's: file.py:Name, trained or as it is."""
-        return ".py:" in self.method
+        """Whether its method or task is code of the user's: file.py:Name."""
+        return ".py:" in self.method or ".py:" in self.row
 
     @property
     def name(self) -> str:
+        return " · ".join([self.method, self.row, *self.extra])
+
+    @property
+    def extra(self) -> list[str]:
+        """What tells it from the usual cell of its method and row."""
         extra = [f"seed {self.seed}"] if self.seed else []
         extra += [self.preset] if self.preset != "default" else []
         extra += [f"{self.demonstrations} demonstrations"] if self.demonstrations != DEMONSTRATIONS else []
-        return " · ".join([self.method, self.row, *extra])
+        return extra + ([self.data] if self.data else [])
 
     def training(self) -> TrainingSettings:
         """The settings of its training; `untrained:` cells have those of their trained counterpart."""
-        name, row = self.base_method, self.paper_row
+        name, row = self.base_method, self.table_row
         if (method := _learned_method(name)) is None:
             known = ", ".join(planners.METHODS)
             raise UserError(f"there is no method '{name}'; known are {known}, and file.py:Name for your own")
@@ -106,8 +118,8 @@ class Cell:
         method = _learned_method(self.base_method)
         if method is None or self.preset == "paper":
             return {}
-        options = _of_row(method.played_by_row, self.paper_row)
-        if self.paper_row.split == "AP" and "exploration" in config.leaves(self.training().planner):
+        options = _of_row(method.played_by_row, self.table_row)
+        if self.table_row.split == "AP" and "exploration" in config.leaves(self.training().planner):
             options["exploration"] = EXPLORATION
         return options
 
@@ -129,14 +141,14 @@ class Cell:
         return dict(json.loads(json.dumps(settings)))
 
     def digest(self) -> str | None:
-        """Of the code of a method from a file, or of weights and settings of a run; None where there is neither."""
-        if (path := _source_file(self.base_method)) is not None:
-            return _hash(path.read_bytes())
-        if not checkpoint.is_run(self.base_method):
-            return None
-        folder = checkpoint.run_dir(self.base_method)
-        planner = json.dumps(checkpoint.read_config(folder)["planner"], sort_keys=True)
-        return "2-" + _hash((folder / "model.safetensors").read_bytes() + planner.encode())
+        """Of files of task and method, or of weights and settings of a run; None where none is, or one is gone."""
+        files = [_source_file(name) for name in (self.row, self.base_method) if ".py:" in name]
+        digests = [_hash(path.read_bytes()) for path in files if path is not None]
+        if checkpoint.is_run(self.base_method):
+            folder = checkpoint.run_dir(self.base_method)
+            planner = json.dumps(checkpoint.read_config(folder)["planner"], sort_keys=True)
+            digests.append("2-" + _hash((folder / "model.safetensors").read_bytes() + planner.encode()))
+        return None if None in files else "+".join(digests) or None
 
     def digest_v1(self) -> str | None:
         """`digest` as results of version 1 recorded it."""
@@ -147,8 +159,8 @@ class Cell:
     def training_hash(self) -> str:
         """The same for all rows that share a training."""
         planner, training, transforms = self.training()
-        dataset = CollectConfig(self.paper_row.train_task, self.demonstrations).name
-        parts = [self.method, self.digest(), config.to_dict(planner), config.to_dict(training), transforms, dataset]
+        settings = [config.to_dict(planner), config.to_dict(training), transforms]
+        parts = [self.method, self.digest(), *settings, self.dataset]
         return _hash(json.dumps(parts, sort_keys=True).encode())
 
 

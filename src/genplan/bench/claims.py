@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from genplan import checkpoint
@@ -13,13 +12,12 @@ from genplan.bench.cell import DEMONSTRATIONS, Cell
 from genplan.bench.ledger import Claim, rounded
 from genplan.bench.store import ResultStore
 from genplan.bench.suites import CONTROLS
-from genplan.bench.table import REFERENCE, ResultTable
+from genplan.bench.table import COMPARED, REFERENCE, ResultTable
 from genplan.metrics import METRICS
 from genplan.migrations import migrate_card
 from genplan.tasks.paper import ROWS
 from genplan.types import TEST_SEEDS
 
-COMPARED = ("success", "spl", "spl_shortest")
 STUDIES = ("memory", "subgoals", "tuning")
 VARIANTS = {"trail": "visit memory"}  # names of variants in older lines of studies
 DERIVED = ("cell/", "mean/", "card/", "all", "untrained/", "study/", "paper/")  # how the ids of all these begin
@@ -36,6 +34,7 @@ def derive(store: ResultStore) -> dict[str, Claim]:
 def cell_id(cell: Cell, method: str) -> str:
     extra = [f"{cell.demonstrations} demonstrations"] if cell.demonstrations != DEMONSTRATIONS else []
     extra += [f"seed {cell.seed}"] if cell.seed else []
+    extra += [cell.data] if cell.data else []
     return "/".join(["cell", method, cell.row, *extra, *([cell.preset] if cell.preset != "default" else [])])
 
 
@@ -43,14 +42,21 @@ def _cells(results: ResultTable) -> Found:
     """Every cell that was measured with current settings on the test seeds."""
     for key, result in sorted(results.by_key.items(), key=lambda item: item[0]):
         if not results.is_stale(result) and result.seeds == TEST_SEEDS:
-            cell, suite = result.cell, "adaptive" if result.cell.paper_row.split == "AP" else "main"
-            suite = "demonstrations" if cell.demonstrations != DEMONSTRATIONS else suite
-            summaries = {metric: results.summary(result, metric) for metric in (*COMPARED, "steps")}
+            cell = result.cell
+            metrics = (*COMPARED, METRICS["steps"]) if cell.row in ROWS else result.metrics
+            summaries = {metric.name: results.summary(result, metric.name) for metric in metrics}
             yield cell_id(cell, key[0]), Claim(
                 "cell", {name: rounded((one.value, one.low, one.high)) for name, one in summaries.items() if one},
-                f"genplan bench run {suite} --rows {cell.row} --methods {cell.method}", *TEST,
+                f"genplan bench run {_suite(cell)} --methods {cell.method}", *TEST,
                 commit=result.commit, minutes=result.training.get("cpu_minutes", 0.0),
             )  # fmt: skip
+
+
+def _suite(cell: Cell) -> str:
+    if cell.row not in ROWS:
+        return cell.row
+    suite = "adaptive" if cell.table_row.split == "AP" else "main"
+    return f"{'demonstrations' if cell.demonstrations != DEMONSTRATIONS else suite} --rows {cell.row}"
 
 
 def _means(results: ResultTable) -> Found:
@@ -60,9 +66,8 @@ def _means(results: ResultTable) -> Found:
         for method in (*results.methods(rows), *CONTROLS):
             found = [results.find_current(method, row.name) for row in rows]
             if rows and None not in found:
-                values = {metric: [results.value(one, metric) for one in found] for metric in COMPARED}
-                metrics = {metric: rounded([fmean(one for one in of if one is not None)])
-                           for metric, of in values.items() if None not in of}  # fmt: skip
+                metrics = {metric.name: rounded([mean]) for metric in COMPARED
+                           if (mean := results.mean(found, metric.name)) is not None}  # fmt: skip
                 yield f"mean/{method}/{splits}", Claim("cell", metrics, f"genplan bench run {suite}", *TEST)
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 from genplan import checkpoint, metrics, names, planners, runs
@@ -15,14 +14,17 @@ from genplan.bench.cell import Cell
 from genplan.bench.store import CellResult, ResultStore
 from genplan.bench.table import PATH_METRICS
 from genplan.collect import CollectConfig, collect
+from genplan.data.store import Dataset, read
 from genplan.errors import UserError
 from genplan.evaluate import play_timed
 from genplan.jobs import Executor, Job, LocalExecutor, Report, file_lock
 from genplan.planners.base import LearnedPlanner
-from genplan.tasks.files import user_code_errors
+from genplan.tasks.files import short_name, user_code_errors
+from genplan.tasks.paper import ROWS
 from genplan.types import TEST_SEEDS, Planner, Rollout, Task
 
 TRAINING_FRACTION = 0.9  # of the progress of a cell that is trained; the rest is evaluation
+SHOWN = ("label", "format", "interval", "higher_is_better")  # of a metric, in the result
 EVALUATION_MINUTES = {"AP": 2.0}  # rough, for estimates; half a minute in other splits
 
 
@@ -33,7 +35,7 @@ class BenchEvent:
     cell: Cell
     type: Literal["progress", "done", "failed"]
     fraction: float = 0.0
-    detail: str = ""  # its success, or why it failed
+    detail: str = ""  # its headline metric, or why it failed
 
 
 def run_cells(
@@ -59,10 +61,17 @@ def run_cells(
             if event.type == "done":
                 try:
                     store.add(event.result)
-                    detail = f"success {fmean(event.result.episodes['success']):.1%}"
+                    detail = _headline(event.result)
                 except ValueError as error:  # such as a metric that is not finite
                     type_, detail = "failed", f"its result cannot be stored: {error}"
             yield BenchEvent(event.job.arguments[0], type_, event.fraction, detail)
+
+
+def _headline(result: CellResult) -> str:
+    known = (metric for metric in result.metrics if metric.name in result.episodes)  # SPL needs the expert's result
+    metric = next(known, metrics.METRICS["success"])
+    found = metrics.summarize_values(metric, result.episodes[metric.name], result.weights.get(metric.name))
+    return f"{metric.label or metric.name} {found.value:{metric.format}}"
 
 
 def _is_training(job: Job, fraction: float) -> bool:
@@ -84,9 +93,11 @@ def run_cell(cell: Cell, folder: Path, report: Report) -> CellResult:
             report(TRAINING_FRACTION)  # also if it was trained before
         else:
             learned = planners.build(cell.base_method, cell.train_task.spec, cell.training().planner, cell.seed).eval()
+            if cell.table_row.split == "own":  # statistics of the data are not learnt: it has those of the others
+                learned.fit_codec(_demonstrations(cell, folder).episodes)
         planner: Planner = learned.with_options(**cell.options()).for_spec(task.spec)
     else:
-        planner = names.load_planner(cell.method, task, cell.paper_row.train_task)
+        planner = names.load_planner(cell.method, task, cell.table_row.train_task)
     finished, before = 0, TRAINING_FRACTION if cell.is_trained else 0.0
 
     def on_progress(number: int) -> None:
@@ -97,8 +108,12 @@ def run_cell(cell: Cell, folder: Path, report: Report) -> CellResult:
     with user_code_errors(cell.method):
         played = play_timed(planner, task, seeds, on_progress=on_progress)
     values, weights = _measure(task, played.rollouts)
+    columns = {one.name: {name: getattr(one, name) for name in SHOWN} for one in metrics.resolve(task)}
+    # Those of the paper's rows follow from the task whenever they are needed; others cannot be asked later.
+    references = {} if cell.row in ROWS else {name: list(map(of, seeds)) for name, of in task.references.items()}
     return CellResult(
         cell=cell, settings=cell.settings(), first_seed=seeds[0], episodes=values, weights=weights, training=training,
+        columns=columns, references=references,
         privileged=bool(planner.privileged), seconds=round(played.seconds, 2),
         planner_seconds=round(played.planner_seconds, 2), cpu_seconds=round(time.process_time() - start_cpu, 2),
         num_plans=sum(rollout.num_plans for rollout in played.rollouts), commit=commit,
@@ -127,21 +142,28 @@ def _plain(numbers: Sequence[float]) -> list[float]:
 def run_dir(cell: Cell, folder: Path) -> Path:
     """Where its training is kept."""
     method = re.sub(r"[^\w.-]+", "-", cell.method).strip("-")
-    return folder / f"{cell.paper_row.train_task}-{method}-{cell.training_hash}"
+    return folder / f"{short_name(cell.table_row.train_task)}-{method}-{cell.training_hash}"
+
+
+def _demonstrations(cell: Cell, folder: Path) -> Dataset:
+    """The dataset of a cell, collected if it is not there."""
+    if cell.data is not None:
+        return read(cell.data, cell.train_task)
+    data = CollectConfig(cell.table_row.train_task, cell.demonstrations)
+    with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
+        return collect(data, workers=1)  # cells of one task may begin together
 
 
 def _train(cell: Cell, folder: Path, report: Report) -> tuple[LearnedPlanner, dict[str, Any]]:
     """The planner of a cell: trained now, continued, or loaded where it is trained already."""
     planner, training, transforms = cell.training()
-    place, task_name = run_dir(cell, folder), cell.paper_row.train_task
+    place, task_name = run_dir(cell, folder), cell.table_row.train_task
     with file_lock(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):
         if (place / "config.json").exists():
-            trainer = runs.resume_run(place, method=cell.method)
+            trainer = runs.resume_run(place, task_name, cell.method)
         else:
-            data = CollectConfig(task_name, cell.demonstrations)
-            with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
-                collect(data, workers=1)  # cells of one task may begin together
-            trainer = runs.create_run(place, task_name, cell.method, planner, training, data.name, transforms)
+            _demonstrations(cell, folder)
+            trainer = runs.create_run(place, task_name, cell.method, planner, training, cell.dataset, transforms)
         trainer.fit(lambda now: report(TRAINING_FRACTION * now.step / now.steps))
     learned, run = checkpoint.load_planner(place, cell.method)
     minutes = round(trainer.cpu_seconds / 60, 2)
@@ -154,7 +176,7 @@ def estimated_minutes(cells: Sequence[Cell], folder: Path) -> dict[Cell, float]:
     estimates, counted = {}, set()
     for cell in cells:
         short = cell.steps is not None
-        estimates[cell] = 0.1 if short else EVALUATION_MINUTES.get(cell.paper_row.split, 0.5)
+        estimates[cell] = 0.1 if short else EVALUATION_MINUTES.get(cell.table_row.split, 0.5)
         if (training := _training_hash(cell)) is not None and training not in counted:
             counted.add(training)
             minutes = 0.1 if short else cell.train_task.budget_minutes

@@ -15,9 +15,10 @@ from genplan import migrations
 from genplan.bench.cell import Cell
 from genplan.errors import UserError
 from genplan.files import write_atomically
+from genplan.types import Metric
 
 VERSION = 2
-ADDED = {"codec"}  # groups of settings that older lines do not have
+ADDED = {"codec", "chain", "prefix_prob"}  # settings that older lines do not have; they change nothing there
 Values = Mapping[str, Sequence[float]]
 
 
@@ -30,6 +31,7 @@ class CellResult:
     first_seed: int
     episodes: Values  # metric -> a value per seed; `success` and `steps` are always among them
     weights: Values = field(default_factory=dict)  # of metrics that are not plain means over episodes
+    columns: Mapping[str, Any] = field(default_factory=dict)  # the task's metrics, headline first: how they are shown
     references: Mapping[str, Sequence[int | None]] = field(default_factory=dict)  # steps of `expert` and `shortest`
     training: Mapping[str, Any] = field(default_factory=dict)  # hash, cpu_minutes, steps, dataset, commit
     privileged: bool = False
@@ -43,6 +45,14 @@ class CellResult:
     @property
     def num_episodes(self) -> int:
         return len(self.episodes["success"])
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Those of the task, as it declared them then: to show results, no task is made and no file is run."""
+        try:
+            return [Metric(name, lambda _: None, **column) for name, column in self.columns.items()]
+        except TypeError as error:
+            raise ValueError(f"its 'columns' are not those of metrics: {error}") from error
 
     @property
     def seeds(self) -> range:
@@ -70,12 +80,16 @@ class CellResult:
 
 
 def _check(result: CellResult) -> None:
-    for name in ("settings", "episodes", "weights", "references", "training", "first_seed"):
+    for name in ("settings", "episodes", "weights", "columns", "references", "training", "first_seed"):
         if not isinstance(value := getattr(result, name), int if name == "first_seed" else dict):
             raise ValueError(f"its '{name}' is {json.dumps(value)[:40]}")
     for required in ("success", "steps"):
         if required not in result.episodes:
             raise ValueError(f"it has no metric '{required}'")
+    for metric in result.metrics:
+        if not all(isinstance(one, str) for one in (metric.label, metric.format, metric.interval)):
+            raise ValueError(f"its column '{metric.name}' is {metric}")
+        format(0.0, metric.format)
     lists = {**result.episodes, **{f"weight of {name}": one for name, one in result.weights.items()}}
     for name, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
@@ -94,13 +108,13 @@ def is_current(result: CellResult) -> bool:
     """
     recorded, cell = result.settings, result.cell
     try:
-        if (digest := recorded.get("digest")) is not None:
-            if cell.digest() is None:  # a planner of somebody's own, which is not at hand
+        if (digest := recorded.get("digest")) is not None or cell.is_from_file:
+            if cell.digest() is None:  # a task or planner of somebody's own, which is not at hand
                 return True
             if digest not in (cell.digest(), cell.digest_v1()):
                 return False
             if cell.is_from_file:
-                return bool(recorded.get("oracle_version", 1) == cell.task.oracle_version)
+                return ".py:" in cell.row or bool(recorded.get("oracle_version", 1) == cell.task.oracle_version)
         return _equal_settings(recorded, cell.settings())
     except (UserError, OSError):  # a row, method or setting that no longer exists
         return False

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from genplan import migrations
+from genplan import migrations, tasks
 from genplan.bench.cell import DEMONSTRATIONS, UNTRAINED, Cell
 from genplan.errors import UserError
+from genplan.planners.reference import demonstrated_actions
 from genplan.tasks.paper import RANDOM_POLICIES, ROWS
 
 TRAIN_SEEDS = (0, 1, 2)  # of repeated trainings, for the variance between them
@@ -59,13 +60,32 @@ def suites() -> dict[str, list[Cell]]:
     }
 
 
-def select(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), planner: str | None = None) -> list[Cell]:
-    """The cells of a suite, or some of them; first a planner or method by name on the same rows, if one is given."""
-    known = suites()
-    if suite not in known:
-        raise UserError(f"there is no suite '{suite}'; known are {', '.join(known)}")
-    cells = known[suite]
-    methods = [migrations.planner_name(method) for method in methods]
+def task_cells(row: str, methods: Sequence[str]) -> list[Cell]:
+    """Any task by itself (or a row of the paper): the controls that it has, and methods."""
+    own = Cell("expert", row)
+    has_counts = own.table_row.train_task in demonstrated_actions()
+    controls = [one for one in CONTROLS if has_counts or one not in RANDOM_CONTROLS[1:]]
+    if own.task.expert is None:
+        controls.remove("expert")
+    return _cells(dict.fromkeys([*controls, *(methods or ("GenPlan-M", "BC"))]), [row])
+
+
+def select(
+    suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), planner: str | None = None, **changes: Any
+) -> list[Cell]:
+    """The cells of a suite, or some of them; first a planner or method by name on the same rows, if one is given.
+
+    suite    its name; or a row of the paper, or any task, with its controls and the methods named
+    changes  fields of all cells, where not None; those that have no network differ in `episodes` only
+    """
+    known, methods = suites(), [migrations.planner_name(method) for method in methods]
+    if suite in known:
+        cells = known[suite]
+    elif suite in ROWS or suite in tasks.TASKS or ".py:" in suite:
+        cells = task_cells(suite, methods)
+        methods = ()
+    else:
+        raise UserError(f"there is no suite '{suite}'; known are {', '.join(known)}, rows, tasks, and file.py:task")
     for what, names, has in (("row", rows, {c.row for c in cells}), ("method", methods, {c.method for c in cells})):
         if missing := sorted(set(names) - has):
             raise UserError(f"suite {suite} has no {what} '{missing[0]}'; it has {', '.join(sorted(has))}")
@@ -73,7 +93,13 @@ def select(suite: str, rows: Sequence[str] = (), methods: Sequence[str] = (), pl
     if planner is not None:
         by_row = {row: [cell for cell in cells if cell.row == row] for row in dict.fromkeys(cell.row for cell in cells)}
         cells = [*(_own_cell(migrations.planner_name(planner), group) for group in by_row.values()), *cells]
-    return cells
+    return list(dict.fromkeys(_changed(cell, **changes) for cell in cells))
+
+
+def _changed(cell: Cell, **changes: Any) -> Cell:
+    learns = cell.is_trained or cell.is_untrained
+    given = {name: one for name, one in changes.items() if one is not None and (learns or name == "episodes")}
+    return replace(cell, **given)
 
 
 def _own_cell(planner: str, group: Sequence[Cell]) -> Cell:

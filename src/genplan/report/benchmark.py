@@ -10,15 +10,16 @@ from genplan import names
 from genplan.bench.cell import DEMONSTRATIONS
 from genplan.bench.store import ResultStore
 from genplan.bench.suites import EFFICIENCY_ROWS, FEWER_DEMONSTRATIONS, TRAIN_SEEDS, suites
-from genplan.bench.table import PRETRAINED, ResultTable
+from genplan.bench.table import COMPARED, PRETRAINED, ResultTable, column_title
 from genplan.errors import UserError
 from genplan.files import write_atomically
 from genplan.render.frames import episode_frames, gif
+from genplan.render.numbers import format_number
 from genplan.report import tables
-from genplan.report.html import gifs, line_chart, muted, page, table
+from genplan.report.html import gifs, line_chart, muted, page, score_table, table
 from genplan.report.protocol import protocol
-from genplan.report.tables import LABELS, format_value, mean_value, method_label, stale_mark
-from genplan.tasks.paper import ROWS
+from genplan.report.tables import method_label
+from genplan.tasks.paper import ROWS, Row
 
 SECTIONS = {
     "Trained and tested on the same task": ("TP", "IC"),
@@ -46,7 +47,7 @@ def benchmark_page(path: Path, out: Path) -> Path:
         parts += [f"<h2>{title}</h2>", tables.result_table(results, rows), tables.mean_table(results, rows)]
         parts.append(tables.difference_table(results, rows))
     parts += ["<h2>All rows</h2>", tables.mean_table(results, list(ROWS.values())), STALE_NOTE if results.stale else ""]
-    sections = (_other_metrics, _times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log)
+    sections = (_own_tasks, _other_metrics, _times, _train_seeds, _presets, _data_efficiency, _animations, _todo, _log)
     parts += [section(results) for section in sections]
     write_atomically(out, page("genplan: results", "".join(parts)).encode())
     return out
@@ -59,27 +60,38 @@ def _scope(results: ResultTable) -> str:
     return f"<p>{len(results.by_key)} cells, measured {days[0]} to {days[-1]}; {hours:.1f} CPU-hours of training.</p>"
 
 
+def _own_tasks(results: ResultTable) -> str:
+    """Tasks by themselves, each with its own metrics; means over those that have the same ones."""
+    parts, found = ["<h2>Other tasks, each by itself</h2>"], results.own_rows()
+    for row, metrics in found.items():
+        parts.append(f"<h3>{escape(row)}</h3>{score_table(results.scores(row), metrics)}")
+    for shown, metrics in {tuple(map(column_title, one)): one for one in found.values()}.items():
+        rows = [Row("own", row, row) for row, of in found.items() if tuple(map(column_title, of)) == shown]
+        parts.append(tables.mean_table(results, rows, metrics))
+    return "".join(parts) if found else ""
+
+
 def _other_metrics(results: ResultTable) -> str:
     """Whatever else the tasks measure, own metrics included: means over episodes, a row per cell."""
-    names = dict.fromkeys(name for one in results.by_key.values() for name in one.episodes)
-    others = [name for name in names if name not in LABELS]
+    cells = [one for one in results.by_key.values() if one.cell.row in ROWS]
+    names = dict.fromkeys(name for one in cells for name in one.episodes)
+    others = [name for name in names if name not in {metric.name for metric in COMPARED}]
     lines = [
         (
             f"{escape(one.cell.row)}, {method_label(results, one.cell.method)}",
             *(f"{results.value(one, name):.3g}" if name in one.episodes else "–" for name in others),
         )
-        for one in results.by_key.values()
+        for one in cells
         if one.training and not results.is_stale(one)
     ]
-    cells = table(("", *map(escape, others)), lines)
-    found = f"<details><summary>{len(lines)} cells</summary>{cells}</details>"
+    found = f"<details><summary>{len(lines)} cells</summary>{table(('', *map(escape, others)), lines)}</details>"
     return f"<h2>Other metrics</h2>{found}" if lines and others else ""
 
 
 def _times(results: ResultTable) -> str:
     lines = [
         (
-            f"{row}, {method_label(results, method)}{stale_mark(results, one)}",
+            f"{row}, {method_label(results, method)}{' †' * results.is_stale(one)}",
             f"{one.training['cpu_minutes']:.1f}", str(one.training["steps"]), f"{one.seconds:.0f}",
             f"{1000 * one.planner_seconds / max(one.num_plans, 1):.1f}", f"{fmean(one.episodes['steps']):.0f}",
         )
@@ -101,13 +113,13 @@ def _train_seeds(results: ResultTable) -> str:
             complete = [one for one in found if None not in one]
             if len(complete) > 1:
                 entries = []
-                for metric in LABELS:
-                    values = [value for one in complete if (value := mean_value(results, one, metric)) is not None]
-                    text = ", ".join(format_value(metric, value) for value in values) or "–"
-                    deviation = f"standard deviation {format_value(metric, stdev(values))}" if len(values) > 1 else ""
-                    entries.append(text + muted(deviation))
+                for metric in COMPARED:
+                    values = [value for one in complete if (value := results.mean(one, metric.name)) is not None]
+                    text = ", ".join(format_number(value, metric.format) for value in values) or "–"
+                    spread = format_number(stdev(values), metric.format) if len(values) > 1 else ""
+                    entries.append(text + muted(f"standard deviation {spread}" if spread else ""))
                 lines.append((f"{method}, {label}", str(len(complete)), *entries))
-    return f"<h2>Training seeds</h2>{table(('', 'seeds', *LABELS.values()), lines)}" if lines else ""
+    return f"<h2>Training seeds</h2>{table(('', 'seeds', *map(column_title, COMPARED)), lines)}" if lines else ""
 
 
 def _presets(results: ResultTable) -> str:

@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from genplan.evaluate import Scores, score_rows
+from genplan.types import Metric
+
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # distinguishable to color-blind readers too
 Point = tuple[float, float] | tuple[float, float, float, float]  # x, y; and the interval of y
 
@@ -50,6 +53,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def muted(text: str) -> str:
     """A second, smaller line of a table's entry."""
     return f'<br><span class="soft">{text}</span>'
+
+
+def score_table(scores: Scores, metrics: Sequence[Metric], extra: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A row per planner, a column per metric that any of them has; `extra` columns are HTML."""
+    headers, rows = score_rows(scores, metrics)
+    lines = [
+        [escape(name), *(value + muted(interval) if value else "–" for value, interval in entries), *others]
+        for (name, entries), *others in zip(rows.items(), *(extra or {}).values(), strict=True)
+    ]
+    return table(("", *map(escape, headers), *(extra or {})), lines)
 
 
 def line_chart(

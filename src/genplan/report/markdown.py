@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from genplan.bench.claims import COMPARED, cell_id
+from genplan.bench.claims import cell_id
 from genplan.bench.ledger import Claim, Claims
 from genplan.bench.suites import CONTROLS, RANDOM_CONTROLS, suites
-from genplan.bench.table import PRETRAINED, REFERENCE, label, privileged_methods
+from genplan.bench.table import COMPARED, REFERENCE, column_title, label, ordered, privileged_methods, value_texts
 from genplan.errors import UserError
-from genplan.planners import METHODS
 from genplan.render.numbers import format_interval, format_number
-from genplan.report.tables import LABELS, format_value
 from genplan.tasks.paper import ROWS, Row
 
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ADAPTIVE = "eval/LocS10N1"  # the planner of the adaptive rows
+SCORES = tuple(map(column_title, COMPARED))
 
 
 def render_tables(claims: Claims) -> dict[str, str]:
@@ -54,13 +53,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _scores(claim: Claim) -> list[str]:
     """Success with its interval, and SPL against both references."""
-    success, *path = (format_value(metric, claim.value(metric)) for metric in LABELS)
+    success, *path = value_texts(claim.value)
     _, low, high = claim.metrics["success"]
     return [f"{success} ({format_interval(low, high, '.1%')})", *path]
 
 
 def _compared(claim: Claim | None) -> str:
-    return "" if claim is None else " ".join(format_value(metric, claim.value(metric)) for metric in COMPARED)
+    return "" if claim is None else " ".join(value_texts(claim.value))
 
 
 def _share(claim: Claim | None, metric: str) -> str:
@@ -88,22 +87,21 @@ def _pretrained(claims: Claims) -> str:
                 _share(claims.get(f"untrained/{row.name}"), "success"), expert_steps,
             ))  # fmt: skip
     extra = ("stalling", "steps", "CPU-min", "paper", "random", "untrained", "expert steps")
-    return _table(("row", *LABELS.values(), *extra), rows)
+    return _table(("row", *SCORES, *extra), rows)
 
 
 def _adaptive(claims: Claims) -> str:
     """The planner of the task that the adaptive rows are trained on."""
     rows = [(row.name, *_scores(claim), _paper(claims, row), _best_random(claims, row)) for row in ROWS.values()
             if (claim := claims.get(f"{ADAPTIVE}/{row.name}")) is not None]  # fmt: skip
-    return _table(("row", *LABELS.values(), "paper", "random"), rows)
+    return _table(("row", *SCORES, "paper", "random"), rows)
 
 
 def _methods(claims: Claims, splits: str) -> str:
     """All methods of the benchmark: success, SPL, SPL against the shortest path; with their means."""
     rows = [row.name for row in ROWS.values() if row.split in splits and f"cell/{REFERENCE}/{row.name}" in claims]
     present = {name.split("/")[1] for row in rows for name in claims if re.fullmatch(rf"cell/[^/]+/{row}", name)}
-    order = (*METHODS, PRETRAINED)
-    methods = [one for one in order if one in present] + sorted(present - {*order, *CONTROLS})
+    methods = [one for one in ordered(present) if one not in CONTROLS]
     lines = [(row, *(_compared(claims.get(f"cell/{one}/{row}")) for one in methods)) for row in rows]
     lines.append(("mean", *(_compared(claims.get(f"mean/{one}/{splits}")) for one in methods)))
     privileged = privileged_methods()
@@ -121,16 +119,13 @@ def _demonstrations(claims: Claims) -> str:
 
 def _all_tasks(claims: Claims) -> str:
     """One planner for all rows, and the planners of single rows."""
-
-    def own(row: str) -> str:
-        return ", ".join(format_value(metric, claims[f"eval/{row}"].value(metric)) for metric in ("success", "spl"))
-
-    rows = [(row, *_scores(claims[f"all/{row}"]), own(row)) for row in ROWS if f"all/{row}" in claims]
-    return _table(("row", *LABELS.values(), "the row's own planner: success (%), SPL"), rows)
+    rows = [(row, *_scores(claims[f"all/{row}"]), ", ".join(value_texts(claims[f"eval/{row}"].value, COMPARED[:2])))
+            for row in ROWS if f"all/{row}" in claims]  # fmt: skip
+    return _table(("row", *SCORES, "the row's own planner: success (%), SPL"), rows)
 
 
 def _study(claims: Claims, name: str) -> str:
     """Short trainings that differ in one thing."""
     rows = [(*key.split("/", 3)[2:], *_scores(claim), f"{_share(claim, 'stalling')} %")
             for key, claim in claims.items() if key.startswith(f"study/{name}/")]  # fmt: skip
-    return _table(("row", "variant", *LABELS.values(), "stalling"), rows)
+    return _table(("row", "variant", *SCORES, "stalling"), rows)

@@ -21,7 +21,7 @@ def protocol() -> str:
         return _most({f"{cell.method} on {cell.train_task.name}": one for cell, one in found if one is not None})
 
     budgets = _most({cell.train_task.name: cell.train_task.budget_minutes for cell in planners}, " CPU-minutes")
-    adaptive = next(cell for cell in planners if cell.paper_row.split == "AP")
+    adaptive = next(cell for cell in planners if cell.table_row.split == "AP")
     transforms = ", ".join(transform["name"] for transform in adaptive.training().transforms)
     outcomes = sorted({cell.method for cell, planner in planners.items() if config.get(planner, "outcome_memory")})
     memory = "all" if all(config.get(planner, "visit_memory") for planner in planners.values()) else "most"

@@ -8,11 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from genplan import metrics
 from genplan.evaluate import Evaluation
 from genplan.files import write_atomically
-from genplan.render.numbers import format_interval
-from genplan.report.html import gifs, line_chart, muted, page, table
+from genplan.metrics import resolve
+from genplan.report.html import gifs, line_chart, page, score_table
 
 CURVES = {
     "loss/actions": "loss of actions, nats per token",
@@ -29,12 +28,15 @@ def run_page(
     """Write report.html in a run folder; `config` is the run's, `animations` are GIFs with their captions."""
     path, data, seeds = folder / "report.html", config["dataset"], [rollout.seed for rollout in evaluation.rollouts]
     settings = "\n".join(f"{part}: {json.dumps(config[part], indent=1)}" for part in ("planner", "training"))
+    found = {name: score.metrics for name, score in evaluation.scores.items()}
+    seconds = [f"{score.seconds:.1f}" for score in evaluation.scores.values()]
+    scores = score_table(found, resolve(evaluation.task), {"seconds": seconds})
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     body = (
         f"<h1>{escape(title)}</h1><p>{escape(config['method'])}, trained on {data['episodes']} demonstrations "
         f"({escape(data['name'])}, digest {escape(data['digest'])}) in {cpu_seconds / 60:.1f} CPU-minutes; evaluated "
         f"on {len(seeds)} episodes that are not among them, seeds {seeds[0]}–{seeds[-1]}, with a random policy and the "
-        f"expert on the same seeds.</p>{_scores(evaluation)}"
+        f"expert on the same seeds.</p>{scores}"
         '<p class="soft">With 95 % intervals. SPL: success weighted by path length, against the expert\'s path and '
         "against the shortest. Stalling: share of steps that change nothing that is observed.</p>"
         f'<h2>Episodes</h2>{gifs(animations)}<h2>Training</h2><div class="grid">{_curves(log)}</div>'
@@ -53,22 +55,3 @@ def _curves(log: Sequence[Mapping[str, Any]]) -> str:
             y_ticks = (min(0.0, *values), max(values))
             charts.append(line_chart(title, {"": points}, y_ticks, (steps[0], steps[-1])))
     return "".join(charts)
-
-
-def _scores(evaluation: Evaluation) -> str:
-    """A row per planner, a column per metric of the task that any of them has."""
-    found = {"this planner": evaluation.planner, "random policy": evaluation.random, "expert": evaluation.expert}
-    scores = {name: score for name, score in found.items() if score is not None}
-    columns = [metric for metric in metrics.resolve(evaluation.task)
-               if any(score.metrics.get(metric.name) for score in scores.values())]  # fmt: skip
-    lines = []
-    for name, score in scores.items():
-        entries = [escape(name)]
-        for metric in columns:
-            if (one := score.metrics.get(metric.name)) is None:
-                entries.append("–")
-            else:
-                interval = muted(format_interval(one.low, one.high, metric.format))
-                entries.append(f"{format(one.value, metric.format)}{interval}")
-        lines.append([*entries, f"{score.seconds:.1f}"])
-    return table(("", *(escape(metric.label or metric.name) for metric in columns), "seconds"), lines)

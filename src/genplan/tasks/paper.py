@@ -1,30 +1,30 @@
-"""Rows of the paper's tables as plain data: the settings for each pair of training and test task, and its numbers."""
+"""Rows of result tables as plain data: those of the paper, with settings and numbers; and any task by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-Split = Literal["TP", "IC", "AP"]
+Split = Literal["TP", "IC", "AP", "own"]  # the paper's three, and tasks that it does not have
 METHOD_NAMES = ("GenPlan-M", "GenPlan-U", "LEAP⊖GC", "LEAP", "DT", "LEAP⊕H")  # the last in adaptive rows only
 RANDOM_POLICIES = ("uniform", "demos", "forward")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the paper's tables: trained on one task, tested on another (often the same)."""
+    """A row of a table: trained on one task, tested on another (often the same)."""
 
     split: Split
     task: str
     train_task: str
-    horizon: int
-    context: int  # observations that are shown, the current one counted
-    iterations: int
-    entropy: float
-    leap_iterations: int
-    paper: Mapping[str, float]  # method -> success in per cent
-    random: Mapping[str, int]  # random policy -> success in per cent
+    horizon: int = 10
+    context: int = 1  # observations that are shown, the current one counted
+    iterations: int = 5
+    entropy: float = 0.3
+    leap_iterations: int = 10
+    paper: Mapping[str, float] = field(default_factory=dict)  # method -> success in per cent
+    random: Mapping[str, int] = field(default_factory=dict)  # random policy -> success in per cent
 
     @property
     def name(self) -> str:
