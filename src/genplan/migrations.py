@@ -137,7 +137,7 @@ def migrate_config(config: Mapping[str, Any]) -> dict[str, Any]:
             expected = ", ".join(known)
             raise UserError(f"config.json has the unknown key '{unknown[0]}' for the {what}; expected: {expected}")
     return {
-        **config, "format": 2, "spec": _spec(config["spec"]), "planner": _planner(method, config["planner"]),
+        **config, "format": 2, "spec": migrate_spec(config["spec"]), "planner": _planner(method, config["planner"]),
         "training": _renamed(TRAINING, training), "transforms": _transforms(training, config["spec"]),
     }  # fmt: skip
 
@@ -193,7 +193,8 @@ def _value(old: str, value: Any) -> Any:
     return value + 1 if old == "context" else value  # past steps only were counted, now the current one too
 
 
-def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def migrate_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a run or dataset of format 1, as `PlanSpec.from_json` reads it."""
     shape, features, words = spec.get("map_shape"), spec.get("features", []), spec.get("words", [])
     headings, num_goals = spec.get("num_headings", 1), spec.get("num_goals", 0)
     if shape is not None and (len(shape) != 2 or not all(isinstance(one, int) for one in shape)):

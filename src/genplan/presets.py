@@ -10,7 +10,6 @@ from genplan import config, planners, tasks
 from genplan.data.transforms import transform_to_json
 from genplan.errors import UserError
 from genplan.models.settings import at_least
-from genplan.tasks.grid import COLOR_PERMUTATION, SYMMETRY
 from genplan.tasks.paper import ROWS
 
 PRESETS = ("default", "paper")
@@ -108,6 +107,8 @@ def default_transforms(task_name: str, preset: str = "default") -> list[dict[str
     if preset == "paper":
         return []
     if task_name == "all":
+        from genplan.tasks.grid import COLOR_PERMUTATION, SYMMETRY  # not above: it imports MiniGrid
+
         return [dict(SYMMETRY), dict(COLOR_PERMUTATION)]
     recipes = [recipe_to_json(tasks.get(name).transforms) for name in tasks.task_names(task_name)]
     return [one for one in recipes[0] if all(one in others for others in recipes[1:])]

@@ -5,8 +5,17 @@ from itertools import pairwise
 import pytest
 import torch
 
-from genplan.flow import ProbPath, Source, conditional_rates, expected_rates, step_probabilities, transition
-from tests.flow.exact import joint, posterior, sampled_probs, states, total_variation
+from genplan.flow import ProbPath, Source, expected_rates, step_probabilities, transition
+from tests.flow.exact import (
+    conditional_rates,
+    joint,
+    marginal,
+    marginal_dot,
+    posterior,
+    sampled_probs,
+    states,
+    total_variation,
+)
 
 TIMES = torch.tensor([0.05, 0.3, 0.5, 0.77, 0.99], dtype=torch.float64)
 ETAS = [0.0, 0.5, 3.0]
@@ -21,8 +30,8 @@ def test_kolmogorov_for_every_target(source, eta):
     x_1 = torch.arange(SIZE)[:, None].expand(SIZE, len(TIMES))
     t = TIMES.expand(SIZE, -1)
     rates = conditional_rates(path, "a", x_1, t, eta)
-    flow = torch.einsum("...x,...xj->...j", path.marginal("a", x_1, t), rates)
-    assert (flow - path.marginal_dot("a", x_1, t)).abs().max() < 1e-10
+    flow = torch.einsum("...x,...xj->...j", marginal(path, "a", x_1, t), rates)
+    assert (flow - marginal_dot(path, "a", x_1, t)).abs().max() < 1e-10
     assert rates.sum(-1).abs().max() < 1e-10
     off_diagonal = rates - torch.diag_embed(torch.diagonal(rates, dim1=-2, dim2=-1))
     assert off_diagonal.min() >= 0
@@ -39,7 +48,7 @@ def test_closed_form_equals_the_definition(source, eta):
     for t in TIMES:
         targets = torch.arange(SIZE)
         conditional = conditional_rates(path, "a", targets, t.expand(SIZE), eta)  # [S, x, j]
-        likelihood = path.marginal("a", targets, t.expand(SIZE))  # [S, x]
+        likelihood = marginal(path, "a", targets, t.expand(SIZE))  # [S, x]
         weights = likelihood * data[:, None]
         weights = weights / weights.sum(0)  # p(x_1 | x): [S, x]
         by_definition = torch.einsum("sx,sxj->xj", weights, conditional)
@@ -49,7 +58,7 @@ def test_closed_form_equals_the_definition(source, eta):
         assert (closed.sum(-1).abs() / scale).max() < 1e-10
         # The same for the marginal flow: p_t R_t = d p_t / dt.
         p = torch.einsum("s,sx->x", data, likelihood)
-        p_dot = torch.einsum("s,sx->x", data, path.marginal_dot("a", targets, t.expand(SIZE)))
+        p_dot = torch.einsum("s,sx->x", data, marginal_dot(path, "a", targets, t.expand(SIZE)))
         assert (p @ closed - p_dot).abs().max() < 1e-10
 
 

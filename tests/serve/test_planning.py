@@ -42,9 +42,8 @@ def test_methods_without_denoising_steps_have_one_frame(method):
     assert frame.states == [(1, 1, 0)]
     (episode,) = finish(planning.play_episodes([planning.ResolvedRequest(planner, planning.maze_task(MAZE, 5), 0)]))
     assert len(episode.steps) <= 5
-    if not planner.predicts_states:
-        with pytest.raises(UserError, match="does not predict states"):
-            planning.landscape(planner, task, None)
+    with pytest.raises(UserError, match="does not predict states"):
+        planning.landscape(planner, task, None)
 
 
 def test_a_goal_outside_the_map_is_refused():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from genplan.data.episodes import checked_subgoal, episode_from_arrays, spec_difference
 from genplan.envs.babyai import ACTION_NAMES, AGENT, DIRECTIONS, EMPTY, NOTHING_CARRIED, babyai_spec, cell_in_front
 from genplan.errors import DataError
+from genplan.migrations import migrate_spec
 from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Episode, Task, terminated_with_reward
 
@@ -63,24 +64,6 @@ def roles_v1(spec: PlanSpec) -> dict[str, str]:
     return {role: name for role, name in roles.items() if name is not None}
 
 
-def spec_from_v1(data: Mapping[str, Any]) -> PlanSpec:
-    """The spec that is stored with a dataset of format 1."""
-    cells = tuple(data["map_shape"]) if data.get("map_shape") else None
-    fields = {"state": Field("category", (), (data["num_states"],))}
-    if cells is not None:
-        fields["grid"] = Field("grid", cells, data["map_channels"])
-    if data.get("words"):
-        fields["mission"] = Field("words", (data["max_words"],), vocabulary=data["words"])
-    if data.get("features"):
-        fields["carrying"] = Field("category", (len(data["features"]),), data["features"])
-    grid = None if cells is None else "grid"
-    streams = {"states": Stream(data["num_states"], (), "state", grid, data.get("num_headings", 1))}
-    if data.get("num_goals"):
-        on_grid = cells is not None and data["goal_size"] == cells[0] * cells[1]
-        streams["goals"] = Stream(data["goal_size"], (data["num_goals"],), points_at="grid" if on_grid else None)
-    return PlanSpec(fields, Actions(data["num_actions"]), streams)
-
-
 class Adapter:
     """Reads the episodes of a dataset that another program wrote, or format 1: success follows from what is recorded.
 
@@ -92,7 +75,8 @@ class Adapter:
         if source.task is not None:
             self.spec = source.task.spec
         else:
-            self.spec = spec_from_v1(source.metadata["spec"]) if "spec" in source.metadata else self.default_spec()
+            stored = source.metadata.get("spec")
+            self.spec = self.default_spec() if stored is None else PlanSpec.from_json(migrate_spec(stored))
         self.check_actions()
         self.roles = roles_v1(self.spec)
         self.infos = () if source.task is None else source.task.infos

@@ -60,17 +60,10 @@ class Dataset:
             mission = self.spec.mission({name: column[0] for name, column in episode.observations.items()})
             content.update(json.dumps([mission, episode.seed, episode.subgoals]).encode())
             seen = {role: episode.observations[name] for role, name in roles.items()}
-            for column in (
-                seen["state"],
-                episode.actions,
-                *(seen[role] for role in ("map", "features") if role in seen),
-            ):
+            others = (seen[role] for role in ("map", "features") if role in seen)
+            for column in (seen["state"], episode.actions, *others):
                 content.update(np.ascontiguousarray(column).tobytes())
         return content.hexdigest()[:16]
-
-    def matches(self, digest: str) -> bool:
-        """Whether this is the dataset of that digest, of either format."""
-        return digest == (self.digest if digest.startswith("2-") else self.digest_v1)
 
 
 def columns(episode: Episode) -> dict[str, NDArray[Any]]:

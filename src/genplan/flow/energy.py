@@ -23,7 +23,6 @@ class DenoisingLoss:
     total: Tensor  # scalar, the sum over streams
     losses: Mapping[str, Tensor]  # scalar per stream: mean nats per position of the loss
     accuracies: Mapping[str, Tensor]  # scalar per stream: correct fraction of the *corrupted* positions
-    counts: Mapping[str, Tensor]  # scalar per stream: positions of the loss
 
 
 def denoising_loss(
@@ -41,7 +40,7 @@ def denoising_loss(
     check_tokens(path.sizes, x_t, num_special=path.num_special)
     check_logits(path.sizes, logits, x_1)
     check_masks(x_1, valid=valid, given=given)
-    losses, accuracies, counts = {}, {}, {}
+    losses, accuracies = {}, {}
     for name, target in x_1.items():
         if x_t[name].shape != target.shape:
             raise ValueError(f"x_t['{name}'] has shape {tuple(x_t[name].shape)}, expected {tuple(target.shape)}")
@@ -52,16 +51,15 @@ def denoising_loss(
         # Only the loss's positions go through the softmax: padding gets no gradient, large vocabularies cost less.
         selected, target = logits[name][mask].float(), target[mask]
         nll = nn.functional.cross_entropy(selected, target, reduction="none")
-        counts[name] = mask.sum()
         if weights is not None and name in weights:
             weight = weights[name].expand_as(mask)[mask]
             losses[name] = (nll * weight).sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
         else:
-            losses[name] = nll.sum() / counts[name].clamp(min=1)
+            losses[name] = nll.sum() / mask.sum().clamp(min=1)
         with torch.no_grad():
             correct = (selected.argmax(-1) == target) & corrupted[mask]
             accuracies[name] = correct.sum() / corrupted.sum().clamp(min=1)
-    return DenoisingLoss(torch.stack(list(losses.values())).sum(), losses, accuracies, counts)
+    return DenoisingLoss(torch.stack(list(losses.values())).sum(), losses, accuracies)
 
 
 def _loss_mask(name: str, x: Tensor, valid: Masks | None, given: Masks | None) -> Tensor:

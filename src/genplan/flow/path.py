@@ -91,21 +91,3 @@ class ProbPath:
             is_data = is_data | mask_of(given, name, clean, False)
             x_t[name] = torch.where(is_data, clean, self.stream_noise(name, event, rng))
         return x_t
-
-    def marginal(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
-        """p_t|1(· | x_1) of one stream as a vector [..., num_states]; x_1 and t broadcast."""
-        data, noise = self._endpoints(stream, x_1, t)
-        return t[..., None] * data + (1 - t[..., None]) * noise
-
-    def marginal_dot(self, stream: str, x_1: Tensor, t: Tensor) -> Tensor:
-        """The time derivative of `marginal`."""
-        data, noise = self._endpoints(stream, x_1, t)
-        return data - noise
-
-    def _endpoints(self, stream: str, x_1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """The path at t = 1 and t = 0 as distributions: all mass on x_1, and the source."""
-        num_states = self.num_states(stream)
-        data = torch.nn.functional.one_hot(x_1, num_states).to(t.dtype)
-        if self.source is Source.UNIFORM:
-            return data, torch.full_like(data, 1 / num_states)
-        return data, torch.nn.functional.one_hot(torch.full_like(x_1, self.sizes[stream]), num_states).to(t.dtype)

@@ -1,18 +1,16 @@
 """Rate matrices of the continuous-time Markov chain that turns noise into data.
 
-`conditional_rates` is the definition (the paper's appendix on rate matrices): R*(x, j | x_1) with its ReLU, Z_t, dead
-states and diagonal, plus eta times a rate in detailed balance with p_t|1 (Campbell et al. 2024). It is small, slow and
-used by tests only.
-
-`expected_rates` is what the sampler uses: the row R(x_t, ·) averaged exactly over x_1 ~ p = p(x_1 | x_t), in closed
-form since rates are linear in p. With the schedule kappa(t) = t:
+`expected_rates` is the row R(x_t, ·) averaged exactly over x_1 ~ p = p(x_1 | x_t), in closed form since rates are
+linear in p. With the schedule kappa(t) = t:
 
     mask     MASK -> j   (1 + eta · t) / (1 − t) · p(j)
              x -> MASK   eta
     uniform  x -> j      (1 + eta · (1 + (S − 1) · t)) / (1 − t) · p(j)  +  eta · p(x)        (j ≠ x)
 
-The two agree for 0 < t < 1. At t = 0 the closed form is the limit t -> 0: the definition's dead-state rule, taken
-literally, forbids every jump out of MASK there and wastes the first step.
+The rates R(x, j | x_1) that are averaged are those of the paper's appendix, plus eta times rates in detailed balance
+with p_t|1 (Campbell et al. 2024); tests/flow/exact.py has them by definition, and they agree for 0 < t < 1. At t = 0
+the closed form is the limit t -> 0: the definition's dead-state rule, taken literally, forbids every jump out of MASK
+there and wastes the first step.
 """
 
 from __future__ import annotations
@@ -21,32 +19,6 @@ import torch
 from torch import Tensor
 
 from genplan.flow.path import ProbPath, Source
-
-
-def conditional_rates(path: ProbPath, stream: str, x_1: Tensor, t: Tensor, eta: float = 0.0) -> Tensor:
-    """R_t(x, j | x_1), by definition, as matrices [..., num_states, num_states] (rows x, columns j)."""
-    p = path.marginal(stream, x_1, t)  # [..., S]
-    p_dot = path.marginal_dot(stream, x_1, t)
-    support = p > 0
-    num_support = support.sum(-1)[..., None, None]  # Z_t
-    flux = torch.relu(p_dot[..., None, :] - p_dot[..., :, None])
-    rates = flux / (num_support * torch.where(support, p, 1.0)[..., :, None])
-    rates = rates + eta * _balanced_rates(path, stream, x_1, p)
-    rates = torch.where(support[..., None, :] & support[..., :, None], rates, 0.0)  # no rates from or to dead states
-    rates = rates - torch.diag_embed(torch.diagonal(rates, dim1=-2, dim2=-1))
-    return rates - torch.diag_embed(rates.sum(-1))
-
-
-def _balanced_rates(path: ProbPath, stream: str, x_1: Tensor, p: Tensor) -> Tensor:
-    """Rates that leave p_t|1 unchanged: from x_1 to noise at rate 1, and back as detailed balance demands."""
-    is_data = torch.nn.functional.one_hot(x_1, p.shape[-1]).bool()
-    is_noise = ~is_data
-    if path.source is Source.MASK:
-        is_noise = (torch.arange(p.shape[-1], device=p.device) == path.mask_token(stream)).expand_as(is_data)
-    out = (is_data[..., :, None] & is_noise[..., None, :]).to(p.dtype)
-    # p(j) R(j, x_1) = p(x_1) R(x_1, j)
-    back = out.transpose(-1, -2) * p[..., None, :] / torch.where(p > 0, p, 1.0)[..., :, None]
-    return out + back
 
 
 def expected_rates(path: ProbPath, stream: str, probs: Tensor, x_t: Tensor, t: Tensor, eta: float = 0.0) -> Tensor:

@@ -46,6 +46,7 @@ class DTConfig:
 class DecisionTransformer(OneStepPlanner):
     Config = DTConfig
     config: DTConfig
+    variants = ("privileged_goals",)
 
     def __init__(self, spec: PlanSpec, config: DTConfig) -> None:
         super().__init__(spec, config)

@@ -86,6 +86,7 @@ class LEAPConfig:
 class Leap(LearnedPlanner):
     Config = LEAPConfig
     config: LEAPConfig
+    variants = ("privileged_goals",)
 
     def __init__(self, spec: PlanSpec, config: LEAPConfig) -> None:
         super().__init__(spec, config)

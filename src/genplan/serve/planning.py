@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from genplan.envs.wrappers import SlipperyActions
 from genplan.errors import ExpertFailure, UserError
 from genplan.flow import Rng, Trace
 from genplan.planners.base import LearnedPlanner
-from genplan.planners.genplan import GenPlan
 from genplan.render import frames
 from genplan.rollout import EnvBatch, Steps, Wrapper, rollout
 from genplan.serve import schema
@@ -234,25 +233,16 @@ def _episode_frames(task: Task, episode: schema.EpisodeResponse, every: int) -> 
     yield frames.add_caption(frames.draw_grid(image, pose), [], [], outcome)
 
 
-@torch.inference_mode()
 def landscape(planner: LearnedPlanner, task: Task, goal: schema.Position | None) -> schema.LandscapeResponse:
     """The energy of moving to each cell: −log of its largest probability at any step of the plan, from pure noise."""
-    if not planner.predicts_states:
-        raise UserError("this method does not predict states, so it has no landscape; choose a GenPlan planner")
-    denoiser, geometry = cast(GenPlan, planner), maze_geometry(task)
-    batch, ids = EnvBatch(task, [0]), torch.zeros(1, dtype=torch.int64)
-    observations = batch.observations()
-    encoding, history = denoiser.conditioning(observations, denoiser.reset(observations), ids)
-    x_0 = denoiser.path.noise(denoiser.shapes, Rng.of(0, ids))
-    x_0["states"][:, 0] = observations["state"]
+    batch, geometry = EnvBatch(task, [0]), maze_geometry(task)
     width, height, directions = geometry
-    if goal is not None and "goals" in x_0:
-        if not (0 <= goal[0] < width and 0 <= goal[1] < height):
-            raise UserError(f"the goal {tuple(goal)} is outside the map, expected x below {width} and y below {height}")
-        x_0["goals"][:] = geometry.cell(*goal)
-    network = denoiser.network(encoding, observations.only(task.spec.step_fields), history, 1)
-    probabilities = network(x_0, torch.zeros(1))["states"].softmax(-1)
-    cells = probabilities.reshape(-1, geometry.num_cells, directions).sum(-1)[1:].amax(0)
+    if goal is not None and not (0 <= goal[0] < width and 0 <= goal[1] < height):
+        raise UserError(f"the goal {tuple(goal)} is outside the map, expected x below {width} and y below {height}")
+    probs = planner.state_probs(batch.observations(), None if goal is None else geometry.cell(*goal))
+    if probs is None:
+        raise UserError("this method does not predict states, so it has no landscape; choose a GenPlan planner")
+    cells = probs.reshape(-1, geometry.num_cells, directions).sum(-1)[1:].amax(0)
     energy = -cells.clamp(min=MIN_PROB).log().reshape(height, width)
     walls = batch.current[0]["grid"][..., 0].T == WALL
     return schema.LandscapeResponse(energy=[
