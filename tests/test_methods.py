@@ -126,7 +126,7 @@ def test_a_method_is_a_cell_of_the_benchmark_and_on_its_page(method, folder, mon
     store.add(make_result(Cell("GenPlan-M", "MazeS4N3G1"), [1] * 250))
     label = "mine.py:Mine" if ".py:" in method else "Mine⊕"
     results = ResultTable(ResultStore(store.path))
-    assert results.methods([cell.paper_row]) == ["GenPlan-M", method]
+    assert results.methods([cell.table_row]) == ["GenPlan-M", method]
     assert method_label(method) == label
     assert not results.is_stale(results.find(method, "MazeS4N3G1"))
     page = report.benchmark_page(store.path, folder / "page.html").read_text()
@@ -268,3 +268,12 @@ def test_fields_of_every_kind_are_stored_and_trained_on(folder, monkeypatch):
     runs.create_run(folder / "robot", "Robot", "BC", settings, training, data.name).fit()
     planner, _ = checkpoint.load_planner(folder / "robot")
     assert play(planner, task, [2000])[0].num_steps == 6
+
+
+@pytest.mark.parametrize("name", planners.METHODS)
+def test_a_method_says_which_settings_are_options_and_which_its_name_chooses(name):
+    planner = planners.planner_class(name)
+    settings = config.leaves(planner.Config())
+    assert {"temperature", "exploration"} <= set(planner.options) & set(settings)
+    assert set(planner.variants) <= set(settings)
+    assert not set(planner.variants) & set(planner.options)  # they are built into the weights

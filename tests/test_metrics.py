@@ -10,7 +10,7 @@ from genplan.envs.babyai import babyai_spec
 from genplan.errors import UserError
 from genplan.metrics import METRICS, resolve, summarize, wilson
 from genplan.spec import Actions, Field, PlanSpec, Stream
-from genplan.types import Metric, Rollout, Task
+from genplan.types import Metric, OpenLoop, Rollout, Task
 
 
 def rollout(steps=4, success=True, changed=None, states=None, spec=None, **more):
@@ -97,3 +97,33 @@ def test_shares_are_checked_and_weighted():
     assert found.low < 0.25 < found.high < 0.42  # ten of forty
     with pytest.raises(UserError, match=r"metric 'far' gives 3\.0 for an episode, expected a share from 0 to 1"):
         summarize(Metric("far", lambda one: 3.0, interval="wilson"), [rollout(steps=3)])
+
+
+def first_plan(planned, came, arrived=False, horizon=4):
+    return OpenLoop(horizon, np.array(planned), np.array(came), arrived)
+
+
+def test_plans_hold_if_all_their_states_come():
+    played = [
+        rollout(first_plan=first_plan([1, 2, 3], [1, 2, 3])),
+        rollout(first_plan=first_plan([1, 2, 3], [1, 5, 5])),
+        rollout(first_plan=first_plan([1], [1])),  # the episode ended there
+        rollout(first_plan=first_plan([], [])),  # or with the first step
+    ]
+    assert value("plan_agreement", played) == 3 / 4
+    assert value("step_agreement", played) == (3 + 1 + 1) / (3 + 3 + 1)
+    assert value("step_agreement", played[3:]) == 0
+    for name in ("plan_agreement", "step_agreement", "arrival"):
+        assert summarize(METRICS[name], [*played, rollout()]) is None
+
+
+def test_arrival_counts_where_the_shortest_way_fits_into_a_plan():
+    played = [
+        rollout(first_plan=first_plan([1], [1], arrived), references={"shortest": shortest})
+        for arrived, shortest in ((True, 4), (False, 2), (False, 5), (True, 3))
+    ]
+    found = summarize(METRICS["arrival"], played)
+    assert found.value == 2 / 3  # five steps are too many for four actions
+    assert (found.low, found.high) == wilson(2, 3)
+    unknown = rollout(first_plan=first_plan([1], [1]), references={"shortest": None})
+    assert summarize(METRICS["arrival"], [*played, unknown]) is None

@@ -45,7 +45,7 @@ def test_it_says_what_it_does_and_writes_a_self_contained_page(quick):
 def test_its_planner_is_loaded_and_filmed(quick):
     folder, _ = quick
     policy = genplan.load(folder)
-    assert policy.planner.config.memory.exploration == 0.2
+    assert policy.planner.order == "chain"
     pictures, outcome = frames.episode_frames(policy.planner, policy.task, 2000, action_steps=5, limit=7)
     assert (len(pictures), outcome) == (8, "its first 7 steps") or outcome.startswith("solved in")
 

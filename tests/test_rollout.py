@@ -10,7 +10,7 @@ import torch
 from genplan import tasks
 from genplan.envs.wrappers import SlipperyActions
 from genplan.errors import UserError
-from genplan.rollout import EnvBatch, play, rollout
+from genplan.rollout import EnvBatch, open_loop, play, rollout
 from genplan.tasks.files import task_from_gym
 from genplan.types import TEST_SEEDS, Plan
 
@@ -216,3 +216,83 @@ def test_infos_and_success_at_any_step():
         play(Drawing(size=2), dataclasses.replace(task, infos=("height",)), [0])
     judged_by_return = play(Drawing(size=2), made, range(3))
     assert not any(result.success for result in judged_by_return)
+
+
+class Turning(Drawing):
+    """Plans left turns, and one state of the plan wrong."""
+
+    def __init__(self, wrong, cut=True, horizon=4):
+        super().__init__(horizon)
+        self.wrong, self.cut = wrong, cut
+
+    def plan(self, observations, memory, rng, ids, oracle=None):
+        self.asked.append(ids.tolist())
+        states = observations["state"][:, None]
+        turned = states // 4 * 4 + (states - torch.arange(self.horizon)) % 4
+        if self.wrong is not None:
+            turned[:, self.wrong] += 4
+        actions = torch.zeros_like(turned)
+        return Plan(actions, {"states": turned, "actions": actions}, cut=self.cut), memory
+
+
+def plan_steps(planner, **options):
+    task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=8)
+    return [steps.plan_step[0] for steps in rollout(planner, EnvBatch(task, [2000]), **options)]
+
+
+def test_a_plan_is_dropped_at_the_first_state_that_does_not_come():
+    assert plan_steps(Turning(None)) == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert plan_steps(Turning(2)) == [0, 1] * 4
+    assert plan_steps(Turning(1)) == [0] * 8
+    assert plan_steps(Turning(3)) == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert plan_steps(Turning(0)) == [0, 1, 2, 3, 0, 1, 2, 3]  # that one is no prediction
+    assert plan_steps(Turning(3), action_steps=2) == [0, 1] * 4
+    assert plan_steps(Turning(2), action_steps=[3]) == [0, 1] * 4
+
+
+def test_a_plan_that_is_not_to_be_cut_is_executed_to_its_end():
+    assert plan_steps(Turning(2, cut=False)) == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert plan_steps(Turning(2), cut=False) == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_rows_are_cut_by_themselves():
+    task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=6)
+    planner = Turning(None)
+    plan = planner.plan
+
+    def wrong_in_one(observations, memory, rng, ids, oracle=None):
+        made, memory = plan(observations, memory, rng, ids)
+        made.states[ids == 1, 2] += 4
+        return made, memory
+
+    planner.plan = wrong_in_one
+    list(rollout(planner, EnvBatch(task, [2000, 2001])))
+    assert planner.asked == [[0, 1], [1], [0, 1]]
+
+
+def test_the_first_plan_is_compared_up_to_its_end_or_that_of_the_episode():
+    task = tasks.get("LocS10N1")
+    for wrong, expected in ((None, [True, True, True]), (2, [True, False, True])):
+        for one in open_loop(Turning(wrong), task, TEST_SEEDS[:2]):
+            assert one.horizon == 4
+            assert (one.planned == one.came).tolist() == expected
+            assert not one.arrived
+    short = dataclasses.replace(task, max_steps=2)
+    assert [len(one.came) for one in open_loop(Turning(None), short, TEST_SEEDS[:2])] == [2, 2]
+    assert [len(one.planned) for one in open_loop(Turning(None, horizon=1), task, TEST_SEEDS[:2])] == [0, 0]
+    assert open_loop(Drawing(), task, TEST_SEEDS[:2]) is None  # predicts no states
+    assert open_loop(Drawing(size=2), task_from_gym("CartPole-v1"), TEST_SEEDS[:2]) is None
+
+
+def test_a_plan_that_is_the_way_of_the_expert_arrives():
+    task = tasks.get("LocS10N1")
+    (way,) = play(task.expert(), task, [2000])
+    planner, states = Drawing(), torch.from_numpy(way.observations["state"])[None, :-1]
+    actions = torch.from_numpy(way.actions)[None]
+    planner.plan = lambda *_: (Plan(actions, {"states": states}), 0)
+    (one,) = open_loop(planner, task, [2000])
+    assert one.arrived
+    assert one.horizon == way.num_steps
+    assert one.planned.tolist() == one.came.tolist() == way.observations["state"][1:-1].tolist()
+    planner.plan = lambda *_: (Plan(actions[:, :-1], {"states": states[:, :-1]}), 0)
+    assert not open_loop(planner, task, [2000])[0].arrived

@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich import progress as bars
 from rich.box import SIMPLE, SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from genplan.render.numbers import format_interval, format_number
-
 if TYPE_CHECKING:  # the heavy rooms are imported by the commands that use them
-    from genplan.bench import BenchEvent, Cell, CellResult, ResultTable
+    from genplan.bench import BenchEvent, Cell, ResultTable
     from genplan.data.store import Dataset
-    from genplan.evaluate import Evaluation
+    from genplan.evaluate import Evaluation, Scores
     from genplan.render.terminal import Segment
     from genplan.spec import PlanSpec
     from genplan.training import Progress as TrainingProgress
-    from genplan.types import Episode
+    from genplan.types import Episode, Metric
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 TRAINING_COLUMNS = (("loss", "loss", ".2f"), ("acc", "accuracy/actions", ".0%"), ("entropy", "entropy", ".2f"))
@@ -184,31 +182,39 @@ def _rewards(episodes: Sequence[Episode]) -> str:
     return f"{share}return {np.mean(returns):.3g} on average, {min(returns):.3g} to {max(returns):.3g}"
 
 
-def evaluation_table(name: str, evaluation: Evaluation) -> Table:
+def evaluation_table(name: str, evaluation: Evaluation) -> Group:
     """One row per planner, one column per metric of the task; 80 characters are enough for grid tasks."""
-    from genplan.metrics import resolve
+    from genplan.metrics import PLAN_METRICS, resolve
 
-    task, seeds = evaluation.task, [rollout.seed for rollout in evaluation.rollouts]
-    scores = {"this planner": evaluation.planner, "random policy": evaluation.random, "expert": evaluation.expert}
-    known = {label: score for label, score in scores.items() if score is not None}
-    metrics = [one for one in resolve(task) if any(score.metrics[one.name] is not None for score in known.values())]
-    headers = [escape(metric.label or metric.name) for metric in metrics] + ["planner time", "env time"]
-    columns = [
-        Column("", overflow="fold"),
-        *(_number(one.replace(" ", "\n")) for one in headers),
-    ]  # words below each other
-    title = escape(f"{name} on {task.name}, seeds {seeds[0]}–{seeds[-1]}")
-    table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    for label, score in known.items():
-        entries = []
-        for metric in metrics:
-            summary = score.metrics[metric.name]
-            entries.append("" if summary is None else format(summary.value, metric.format))
-            if summary is not None and metric is metrics[0]:
-                form = ".0%" if metric.format.endswith("%") else metric.format
-                entries[-1] += f"\n[dim]{format_interval(summary.low, summary.high, form)}[/]"
-        times = (score.planner_seconds, score.seconds - score.planner_seconds)
-        table.add_row(escape(label), *entries, *(f"{seconds:.1f} s" for seconds in times))
+    seeds, scores = [rollout.seed for rollout in evaluation.rollouts], evaluation.scores
+    times = {label: (one.planner_seconds, one.seconds - one.planner_seconds) for label, one in scores.items()}
+    found = {label: score.metrics for label, score in scores.items()}
+    title = f"{name} on {evaluation.task.name}, seeds {seeds[0]}–{seeds[-1]}"
+    metrics = resolve(evaluation.task)
+    parts = [_scores(title, found, [one for one in metrics if one.name not in PLAN_METRICS], times)]
+    of_plans = {
+        label: summaries for label, summaries in found.items() if any(summaries.get(one) for one in PLAN_METRICS)
+    }
+    if of_plans:
+        plans = [one for one in metrics if one.name in PLAN_METRICS]
+        parts.append(_scores("the first plan of every episode, executed by itself", of_plans, plans))
+    return Group(*parts)
+
+
+def _scores(
+    title: str, scores: Scores, metrics: Sequence[Metric], times: Mapping[str, tuple[float, float]] | None = None
+) -> Table:
+    """Planners below each other; beside their times there is room for one interval, that of the headline."""
+    from genplan.evaluate import score_rows
+
+    headers, rows = score_rows(scores, metrics, whole_shares=True)
+    words = (escape(one).replace(" ", "\n") for one in (*headers, *(("planner time", "env time") if times else ())))
+    columns = [Column("", overflow="fold"), *map(_number, words)]  # words below each other
+    table = Table(*columns, title=escape(title), box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
+    for label, texts in rows.items():
+        entries = [value if not interval or (times and number) else f"{value}\n[dim]{interval}[/]"
+                   for number, (value, interval) in enumerate(texts)]  # fmt: skip
+        table.add_row(escape(label), *entries, *(f"{seconds:.1f} s" for seconds in (times or {}).get(label, ())))
     return table
 
 
@@ -225,28 +231,24 @@ def records_table(title: str, records: Mapping[str, Mapping[str, Any]]) -> Table
 
 
 def bench_tables(results: ResultTable, rows: Sequence[str]) -> Iterator[Table]:
-    """Success in per cent, and SPL, of everything that has a cell in these rows."""
+    """Success in per cent, and SPL, of everything that has a cell in these rows; of other tasks, their own metrics."""
     from genplan.bench import CONTROLS
-    from genplan.bench.table import label
+    from genplan.bench.table import COMPARED, label
     from genplan.tasks.paper import ROWS
 
-    for first in range(0, len(rows), ROWS_BESIDE):
-        shown = [ROWS[row] for row in rows[first : first + ROWS_BESIDE]]
+    paper = [ROWS[row] for row in rows if row in ROWS]
+    for shown in (paper[first : first + ROWS_BESIDE] for first in range(0, len(paper), ROWS_BESIDE)):
         columns = [Column("success in %, SPL", overflow="fold"), *(_number(row.name) for row in shown)]
         table = Table(*columns, box=SIMPLE, padding=(0, 0, 0, 1))
         for method in (*results.methods(shown), *CONTROLS):
             found = [results.find(method, row.name) for row in shown]
             if any(found):
-                table.add_row(escape(label(method)), *(_bench_entry(results, one) for one in found))
+                texts = (results.texts(one, COMPARED[:2], "") for one in found)
+                table.add_row(escape(label(method)), *(" ".join(filter(None, one)) for one in texts))
         yield table
-
-
-def _bench_entry(results: ResultTable, result: CellResult | None) -> str:
-    numbers = [
-        format_number(results.value(result, name), form, "") for name, form in (("success", ".1%"), ("spl", ".3f"))
-    ]
-    mark = "†" if result is not None and results.is_stale(result) else ""
-    return " ".join(filter(None, (*numbers, mark)))
+    for row, metrics in results.own_rows().items():
+        if row in rows:
+            yield _scores(row, results.scores(row), metrics)
 
 
 def segments(lines: Sequence[Sequence[Segment]]) -> Text:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from genplan.errors import ExpertFailure
 from genplan.metrics import Summary, episode_values, episode_weights, resolve, summarize
-from genplan.rollout import Wrapper, play
-from genplan.types import Planner, Rollout, Task
+from genplan.render.numbers import format_interval
+from genplan.rollout import Wrapper, open_loop, play
+from genplan.types import Metric, Planner, Rollout, Task
 
 
 class TimedPlanner:
@@ -45,11 +46,18 @@ class TimedRollouts(NamedTuple):
     planner_seconds: float
 
 
-def play_timed(planner: Planner, task: Task, seeds: Sequence[int], **options: Any) -> TimedRollouts:
-    """`rollout.play`, with the time it took."""
+def play_timed(
+    planner: Planner, task: Task, seeds: Sequence[int], *, seed: int = 0, wrapper: Wrapper | None = None,
+    open_loops: bool = True, **options: Any,
+) -> TimedRollouts:  # fmt: skip
+    """`rollout.play`, with the time it took; and beside it, not timed, what the first plans are worth by themselves."""
     timed, start_time = TimedPlanner(planner), time.perf_counter()
-    rollouts = play(timed, task, seeds, **options)
-    return TimedRollouts(rollouts, time.perf_counter() - start_time, timed.seconds)
+    rollouts = play(timed, task, seeds, seed=seed, wrapper=wrapper, **options)
+    seconds = time.perf_counter() - start_time
+    plans = open_loop(planner, task, seeds, seed=seed, wrapper=wrapper) if open_loops else None
+    if plans is not None:
+        rollouts = [dataclasses.replace(one, first_plan=plan) for one, plan in zip(rollouts, plans, strict=True)]
+    return TimedRollouts(rollouts, seconds, timed.seconds)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,26 @@ class Score:
         return None if summary is None else summary.value
 
 
+Scores = Mapping[str, Mapping[str, Summary | None]]  # planner -> metric -> what it came to; None: not defined
+
+
+def score_rows(
+    scores: Scores, metrics: Sequence[Metric], whole_shares: bool = False
+) -> tuple[list[str], dict[str, list[tuple[str, str]]]]:
+    """A table as plain text: its columns, the metrics that any planner has, and value and interval of each by planner.
+
+    whole_shares  intervals of shares without decimals, to save space
+    """
+    shown = [metric for metric in metrics if any(one.get(metric.name) for one in scores.values())]
+
+    def texts(metric: Metric, one: Summary | None) -> tuple[str, str]:
+        form = ".0%" if whole_shares and metric.format.endswith("%") else metric.format
+        return ("", "") if one is None else (format(one.value, metric.format), format_interval(one.low, one.high, form))
+
+    rows = {name: [texts(metric, found.get(metric.name)) for metric in shown] for name, found in scores.items()}
+    return [metric.label or metric.name for metric in shown], rows
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """A planner on a task, beside the random policy and the expert on the same seeds."""
@@ -76,6 +104,12 @@ class Evaluation:
     planner: Score
     random: Score | None
     expert: Score | None
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """Whatever was played, by the names that tables have for it."""
+        all_ = {"this planner": self.planner, "random policy": self.random, "expert": self.expert}
+        return {name: score for name, score in all_.items() if score is not None}
 
 
 def evaluate(
@@ -110,11 +144,11 @@ def evaluate(
     if task.expert is not None:
         # The expert plays the environment as it is, without slips: its steps are the measure of a good path.
         with contextlib.suppress(ExpertFailure):  # it does not know every seed: there is no such measure then
-            played = timed(task.expert())
+            played = timed(task.expert(), open_loops=False)
             references["expert"] = {one.seed: one.num_steps for one in played.rollouts}
             _, of_expert = score(played)
     rollouts, of_planner = score(timed(planner, action_steps=action_steps, wrapper=wrapper))
-    of_random = None if baseline is None else score(timed(baseline, wrapper=wrapper))[1]
+    of_random = None if baseline is None else score(timed(baseline, wrapper=wrapper, open_loops=False))[1]
     return Evaluation(task, rollouts, of_planner, of_random, of_expert)
 
 

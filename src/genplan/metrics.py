@@ -37,6 +37,29 @@ def _cells_visited(rollout: Rollout) -> float | None:
     return float(len(np.unique(rollout.observations[stream.observed] // stream.directions)))
 
 
+def _step_agreement(rollout: Rollout) -> float | None:
+    """Of the states of the first plan, those that its actions lead to."""
+    plan = rollout.first_plan
+    return None if plan is None else float((plan.planned == plan.came).sum())
+
+
+def _plan_agreement(rollout: Rollout) -> float | None:
+    plan = rollout.first_plan
+    return None if plan is None else float((plan.planned == plan.came).all())
+
+
+def _arrival(rollout: Rollout) -> float | None:
+    """Success of the first plan alone, where the shortest way fits into it."""
+    if rollout.first_plan is None or rollout.references.get("shortest") is None:
+        return None
+    return float(rollout.first_plan.arrived) * _can_arrive(rollout)
+
+
+def _can_arrive(rollout: Rollout) -> float:
+    plan, shortest = rollout.first_plan, rollout.references.get("shortest")
+    return float(plan is not None and shortest is not None and shortest <= plan.horizon)
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -50,10 +73,15 @@ METRICS: dict[str, Metric] = {
             weight=lambda rollout: float(rollout.num_steps), higher_is_better=False, format=".0%",
         ),
         Metric("return", lambda rollout: float(rollout.rewards.sum()), format=".2f"),
+        Metric("step_agreement", _step_agreement, format=".1%", label="states as planned",
+               weight=lambda rollout: float(0 if rollout.first_plan is None else len(rollout.first_plan.planned))),
+        Metric("plan_agreement", _plan_agreement, format=".1%", interval="wilson", label="plans that hold"),
+        Metric("arrival", _arrival, weight=_can_arrive, format=".1%", interval="wilson", label="arrival"),
         Metric("num_plans", lambda rollout: float(rollout.num_plans), higher_is_better=False, format=".1f",
                label="plans"),
     )
 }  # fmt: skip
+PLAN_METRICS = ("step_agreement", "plan_agreement", "arrival")  # of first plans
 DEFAULTS = ("success", "spl", "steps", "stalling", "return")  # of a task that names none; and of one without success:
 DEFAULTS_BY_RETURN = ("return", "steps")
 

@@ -6,6 +6,7 @@ after the other, and the planner is asked once for all of them that need a plan.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch import Tensor
 from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.spec import Actions, Observation
-from genplan.types import Env, Observations, Oracle, Plan, Planner, Rollout, Task
+from genplan.types import Env, Observations, OpenLoop, Oracle, Plan, Planner, Rollout, Task
 
 Wrapper = Callable[[Env], Env]
 CPU = torch.device("cpu")  # where environments are; planners move what they are handed to their own device
@@ -137,13 +138,15 @@ class Steps:
 
 @torch.no_grad()
 def rollout(
-    planner: Planner, batch: EnvBatch, *, seed: int = 0, action_steps: int | Sequence[int] | None = None
-) -> Iterator[Steps]:
+    planner: Planner, batch: EnvBatch, *, seed: int = 0, action_steps: int | Sequence[int] | None = None,
+    cut: bool = True,
+) -> Iterator[Steps]:  # fmt: skip
     """Play the episodes of a batch to their ends, step by step; whoever has seen enough stops iterating.
 
     seed          of the planner's own draws; a row's key is (seed, episode seed, plan number), whatever the batch
     action_steps  actions of a plan that are executed before the next plan: for all rows, or for each; by default the
                   planner's own number, or whole plans
+    cut           drop the rest of a plan, where it says so, as soon as a planned state does not come
     """
     size, actions_space = len(batch), batch.task.spec.actions
     each = planner.action_steps if action_steps is None else action_steps
@@ -155,6 +158,7 @@ def rollout(
     memory = planner.reset(observations, oracle)
     episodes = torch.tensor(batch.seeds, device=CPU)
     queues: list[list[Any]] = [[] for _ in range(size)]  # actions that are planned and not executed yet
+    expected: list[list[int]] = [[] for _ in range(size)]  # states that these should lead to, where plans are cut
     plan_steps = [0] * size
     num_plans = torch.zeros(size, dtype=torch.int64, device=CPU)
     active = torch.arange(size, device=CPU)
@@ -170,6 +174,9 @@ def rollout(
             for row, actions in zip(planned_ids.tolist(), planned, strict=True):
                 queues[row] = list(actions[: limits[row]])
                 plan_steps[row] = 0
+            if cut and plan.cut and plan.states is not None:
+                for row, states in zip(planned_ids.tolist(), plan.states[:, 1:].tolist(), strict=True):
+                    expected[row] = states
         executed = [queues[row].pop(0) for row in rows]
         actions = torch.from_numpy(np.array(executed, actions_space.dtype))
         before = [batch.current[row] for row in rows]
@@ -178,6 +185,10 @@ def rollout(
         memory = planner.observe(memory, actions, observations, active)
         plan_index, plan_step = (num_plans[active] - 1).tolist(), [plan_steps[row] for row in rows]
         yield Steps(active, actions, before, observations, result, plan, planned_ids, plan_index, plan_step)
+        came = [] if not any(expected) else observations[batch.task.spec.state_field or ""].tolist()
+        for row, state in zip(rows, came, strict=False):
+            if expected[row] and expected[row].pop(0) != state:
+                queues[row].clear()
         for row in rows:
             plan_steps[row] += 1
         if any(result.done):
@@ -259,6 +270,37 @@ def play(
         )
         for row, one in enumerate(stepped)
     ]
+
+
+def open_loop(
+    planner: Planner, task: Task, seeds: Sequence[int], *, seed: int = 0, wrapper: Wrapper | None = None
+) -> list[OpenLoop] | None:
+    """The first plan of every episode, executed to its end; None of a planner that predicts no states.
+
+    It is the plan that `play` begins with: how plans hold is measured on what is done.
+    """
+    batch = EnvBatch(task, seeds, wrapper)
+    planned: NDArray[np.int64] | None = None
+    came: list[list[int]] = [[] for _ in seeds]
+    arrived, horizon, state = [False] * len(batch), sys.maxsize, task.spec.state_field or ""
+    try:
+        for number, steps in enumerate(rollout(planner, batch, seed=seed, action_steps=sys.maxsize, cut=False)):
+            if planned is None:
+                if steps.plan is None or steps.plan.states is None or not state:
+                    return None
+                planned, horizon = steps.plan.states.cpu().numpy(), steps.plan.actions.shape[1]
+            states = steps.observations[state].tolist()
+            for row, after, success in zip(steps.ids.tolist(), states, steps.result.success, strict=True):
+                came[row].append(after)
+                arrived[row] |= success
+            if number + 1 == horizon:
+                break
+    finally:
+        batch.close()
+    assert planned is not None
+    compared = [np.array(states[: horizon - 1], np.int64) for states in came]
+    return [OpenLoop(horizon, planned[row, 1 : len(states) + 1], states, arrived[row])
+            for row, states in enumerate(compared)]  # fmt: skip
 
 
 def _split(columns: dict[str, list[NDArray[Any]]], ids: NDArray[np.int64], size: int) -> list[dict[str, NDArray[Any]]]:

@@ -206,13 +206,17 @@ def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData, store
         if "run" not in config and (folder / "config.json").exists():
             raise UserError(f"another process began a run in {folder}; run the same command again")
         run = config.get("run", "") if stored is None else checkpoint.write_config(folder, stored)["run"]
-        _fit_codec(folder, planner, demonstrations, run)
+        torch.set_num_threads(training.threads)
+        _prepare(folder, planner, demonstrations, windows, validation, run)
         evaluate_fn = partial(_evaluate, [task for task, _ in task_data])
         return Trainer(folder, planner, windows, validation, training, evaluate_fn, run)
 
 
-def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode], run: str) -> None:
-    """The stage before training: statistics of the data become tensors of the planner, once in the life of a run."""
+def _prepare(
+    folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode], windows: Windows | TaskMixture,
+    held_out: Windows | TaskMixture, run: str,
+) -> None:  # fmt: skip
+    """The stage before training: statistics of the data, and what is learnt first, once in the life of a run."""
     path, log = folder / "codec.safetensors", folder / "log.jsonl"
     own = planner.state_dict()
     if path.exists():
@@ -223,13 +227,13 @@ def _fit_codec(folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode
         checkpoint.copy_into({name: own[name] for name in tensors}, tensors, path)
     else:
         before = {name: tensor.clone() for name, tensor in own.items()}
-        errors = planner.fit_codec(episodes)
+        errors = {**planner.fit_codec(episodes), **planner.pretrain(windows, held_out)}
         fitted = {name: one for name, one in planner.state_dict().items()
                   if not torch.allclose(one, before[name], rtol=0, atol=0, equal_nan=True)}  # fmt: skip
         if fitted:
             checkpoint.save_tensors(path, fitted, {"errors": errors}, run)
     if errors and not log.exists():
-        line = {"step": 0, **{f"codec/{name}": value for name, value in errors.items()}}
+        line = {"step": 0, **{name if "/" in name else f"codec/{name}": value for name, value in errors.items()}}
         write_atomically(log, (json.dumps(line) + "\n").encode())
 
 

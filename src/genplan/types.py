@@ -139,6 +139,7 @@ class Batch:
     valid: Mapping[str, Tensor]  # bool per stream, as tokens; `actions` [B, H]
     num_scenes: int  # M
     spec: PlanSpec  # of the task: of several that are trained together, grids may differ in size
+    steps_left: Tensor | None = None  # [B]: to the end of the episode
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -150,7 +151,8 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         tokens, valid = ({name: one.to(device) for name, one in part.items()} for part in (self.tokens, self.valid))
         scene, current, history = self.scene.to(device), self.current.to(device), self.history.to(device)
-        return Batch(scene, current, history, tokens, self.actions.to(device), valid, self.num_scenes, self.spec)
+        left = None if self.steps_left is None else self.steps_left.to(device)
+        return Batch(scene, current, history, tokens, self.actions.to(device), valid, self.num_scenes, self.spec, left)
 
 
 # --- planners --------------------------------------------------------------------------------------------------------
@@ -167,6 +169,7 @@ class Plan:
     confidence: Tensor | None = None  # [B, H], of the actions
     trace: Trace | None = None  # rows are candidates: B · candidates of them
     selected: Tensor | None = None  # [B]: the row of the trace that each plan is
+    cut: bool = False  # whether the rest is dropped as soon as a planned state does not come
 
     @property
     def states(self) -> Tensor | None:
@@ -231,6 +234,15 @@ class Method:
 # --- episodes that were played ---------------------------------------------------------------------------------------
 
 
+class OpenLoop(NamedTuple):
+    """The first plan of an episode, executed to its end whatever comes; of planners that predict states."""
+
+    horizon: int
+    planned: NDArray[np.int64]  # the states that its actions should lead to, up to the end of the plan or the episode
+    came: NDArray[np.int64]  # and those that they led to, as many
+    arrived: bool  # success on the way
+
+
 @dataclass(frozen=True)
 class Rollout:
     """One finished episode, with its references: what metrics are functions of."""
@@ -247,6 +259,7 @@ class Rollout:
     num_plans: int
     infos: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [T] per key that the task names
     references: Mapping[str, int | None] = field(default_factory=dict)  # steps of the `expert`, of the `shortest` way
+    first_plan: OpenLoop | None = None
 
     @property
     def num_steps(self) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from genplan.flow import EntropyBound, Order, ProbPath, Rng, Source, conditional_rates, denoising_loss, entropy, sample
+from genplan.flow import EntropyBound, Order, ProbPath, Rng, Source, denoising_loss, entropy, sample
 
 FACTORIES = {
     *(torch.arange, torch.as_tensor, torch.empty, torch.eye, torch.full, torch.linspace, torch.ones, torch.rand),
@@ -48,8 +48,7 @@ def test_no_factory_without_a_device(source):
         denoising_loss(path, logits, x_1, x_t, given=given)
         bound = EntropyBound(0.5, device=device)
         bound.update(entropy(logits["a"]))
-        conditional_rates(path, "a", x_1["a"], t[:, None].expand(6, 4), eta=0.5)
-        for order, eta, steps in itertools.product(Order, (0.0, 0.5), (3, [0.5, 1.0])):
+        for order, eta, steps in itertools.product(set(Order) - {Order.CHAIN}, (0.0, 0.5), (3, [0.5, 1.0])):
             x_0 = path.corrupt(x_1, 0.0, rng, given)
             options = {"top_p": 0.9, "given": given, "keep_trace": True}
             sample(path, network, x_0, rng, steps=steps, order=order, eta=eta, temperature={"a": 0.0}, **options)

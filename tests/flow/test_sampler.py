@@ -69,9 +69,8 @@ def test_one_token_at_a_time_is_exact_in_a_fixed_order(order):
     expected = data.reshape(-1) * n
     counts = torch.bincount(code, minlength=27)
     assert ((counts - expected) ** 2 / expected).sum() < 61.7
-    # The path's energy is then the plan's exact negative log-likelihood, and so is the sum over its tokens.
+    # The sum over its tokens is then the plan's exact negative log-likelihood.
     nll = -data.reshape(-1)[code].log()
-    assert torch.allclose(result.path_energy.double(), nll, atol=1e-4)
     assert torch.allclose(-result.log_probs["a"].double().sum(-1), nll, atol=1e-4)
     # The paper's energy is the sum over tokens given nothing.
     alone = sum(-data.sum([d for d in range(3) if d != k]).log()[result.tokens["a"][:, k]] for k in range(3))
@@ -115,7 +114,9 @@ def test_near_to_far_goes_along_the_first_axis_and_first_streams_go_first():
     assert (trace.tokens["actions"][1][:, 1:] == 5).all()
 
 
-@hypothesis_given(problems(), st.sampled_from(Source), st.sampled_from(Order), st.integers(1, 5))
+@hypothesis_given(
+    problems(), st.sampled_from(Source), st.sampled_from(sorted(set(Order) - {Order.CHAIN})), st.integers(1, 5)
+)
 @settings(max_examples=80, deadline=None)
 def test_any_problem_is_finished_and_a_batch_equals_its_rows(problem, source, order, steps):
     sizes, shapes, batch, seed = problem
@@ -141,7 +142,6 @@ def test_any_problem_is_finished_and_a_batch_equals_its_rows(problem, source, or
         assert result.trace.confidence[name].max() <= 1 + 1e-6
     assert result.energy.shape == batch
     assert torch.isfinite(result.energy).all()
-    assert torch.isfinite(result.path_energy).all()
     if len(batch) == 1:
         for row in range(batch[0]):
             alone = sample(
@@ -249,7 +249,6 @@ def test_finished_streams_stay_as_they_are(eta):
     for name in path.sizes:
         assert torch.equal(plain.tokens[name], traced.tokens[name])
         assert torch.equal(plain.log_probs[name], traced.log_probs[name])
-    assert torch.equal(plain.path_energy, traced.path_energy)
 
 
 PINNED = {

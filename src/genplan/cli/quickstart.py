@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -34,10 +34,11 @@ def quickstart(
     from genplan import config, names, policy, presets, runs, tasks
     from genplan.collect import CollectConfig
     from genplan.console import evaluation_table, progress
+    from genplan.data.transforms.loops import EraseLoops
     from genplan.evaluate import evaluate, to_record
     from genplan.files import write_json
     from genplan.report import run_page
-    from genplan.tasks.grid import SYMMETRY
+    from genplan.tasks.grid import COLOR_PERMUTATION, SYMMETRY
     from genplan.types import VALIDATION_SEEDS
 
     if episodes < 1:
@@ -53,9 +54,12 @@ def quickstart(
     if (out / "config.json").exists():
         trainer = runs.resume_run(out)
     else:
-        # So short a training repeats itself now and then, unless it explores a little.
-        planner = config.override(presets.default_config()[0], context_length=2, visit_memory=True, exploration=0.2)
-        trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, [SYMMETRY])
+        planner = config.override(
+            presets.default_config()[0], context_length=2, visit_memory=True, position_embedding=True, order="chain",
+            iterations=4, temperature=0.0, action_steps=10,
+        )  # fmt: skip
+        recipe: list[Any] = [EraseLoops(), SYMMETRY, COLOR_PERMUTATION]
+        trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, recipe)
     fit(console, trainer, "2 of 4  training")
     console.print("3 of 4  unseen mazes, beside a random policy and the bot that gave the demonstrations")
     loaded, task, seeds = policy.load(out), tasks.get(TASK), VALIDATION_SEEDS[:episodes]

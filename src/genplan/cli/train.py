@@ -6,13 +6,13 @@ those that were named override the presets.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import inspect
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # imported by the commands that need them, so that the comman
 
 METHOD = "GenPlan-M"
 HIDDEN = ("preset",)  # chosen by --preset, with all that belongs to it
-CHOSEN_BY_METHOD = ("source", "privileged_goals")  # what makes GenPlan-M and GenPlan-U, DT and DT-noGC, … different
 
 
 def _shown_as(metavar: str) -> Any:
@@ -48,7 +47,7 @@ class Arguments:
         data: The Minari dataset to learn from (by default 1,000 demonstrations of the expert, collected if absent).
         out: The run folder (by default runs/TASK-METHOD).
         resume: Go on in this folder with the settings it has; only a task or method from a file must be named again.
-        transforms: Which of the task's data transforms to use, by name (by default all).
+        transforms: Which data transforms to use, by name: of the task's (by default all), and erase_loops.
     """
 
     task: Annotated[str, tyro.conf.Positional, _shown_as("TASK")] = ""
@@ -64,29 +63,28 @@ class Arguments:
 
 def parse(arguments: Sequence[str]) -> tuple[Arguments, dict[str, Any], dict[str, Any]]:
     """The arguments, with flags for the method, task and preset that are named; and the settings that were named."""
-    from genplan import config, presets, tasks
+    from genplan import config, planners, presets, tasks
 
+    arguments = [part for one in arguments for part in (one.split("=", 1) if one.startswith("--") else [one])]
     # Groups may be left out: the names of settings are unique.
     arguments = [re.sub(r"^--planner\.\w+\.", "--planner.", one) for one in arguments]
     if "--task" in arguments[:-1]:  # as every other command has it
         place = arguments.index("--task")
         arguments = [arguments[place + 1], *arguments[:place], *arguments[place + 2 :]]
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--method", default=METHOD)
-    first.add_argument("--preset", default="default")
-    known, others = first.parse_known_args(arguments)
-    task = next((one for one in others if one in (*tasks.TASKS, "all")), None)
-    preset = known.preset if known.preset in presets.PRESETS else "default"
-    hidden = HIDDEN if ".py:" in known.method else (*HIDDEN, *CHOSEN_BY_METHOD)
+    behind = dict(pairwise(arguments))  # a flag -> its value: which flags there are depends on some of them
+    method, preset = behind.get("--method", METHOD), behind.get("--preset", "")
+    preset = preset if preset in presets.PRESETS else "default"
+    task = next((one for one in arguments if one in (*tasks.TASKS, "all")), None)
+    hidden = (*HIDDEN, *(() if ".py:" in method else planners.planner_class(method).variants))
     fields: list[Any] = []
-    for name, one in zip(("planner", "training"), presets.default_config(task, known.method, preset), strict=True):
+    for name, one in zip(("planner", "training"), presets.default_config(task, method, preset), strict=True):
         group = make_dataclass(name, flags(one, hidden), namespace={"__doc__": type(one).__doc__}, frozen=True)
         fields.append((name, group, dataclasses.field(default_factory=group)))
     made = make_dataclass("Train", fields, bases=(Arguments,), namespace={"__doc__": Arguments.__doc__}, frozen=True)
     given: Arguments = tyro.cli(made, args=arguments, prog="genplan train", config=(tyro.conf.FlagConversionOff,))
 
     def named(part: str) -> dict[str, Any]:
-        flagged = (one.partition("=")[0].partition(f"--{part}.") for one in arguments)
+        flagged = (one.partition(f"--{part}.") for one in arguments)
         names = {name.replace("-", "_") for before, _, name in flagged if not before}
         return {name: value for name, value in config.leaves(getattr(given, part)).items() if name in names}
 
@@ -120,8 +118,12 @@ def _comments(cls: type[Any]) -> dict[str, str]:
 
 
 def choose_transforms(recipe: Sequence[Mapping[str, Any]], names: str) -> list[Mapping[str, Any]]:
-    """Of a task's recipe, the transforms that are named; `none` for none."""
+    """Of a task's recipe, and of what needs no settings, the transforms that are named; `none` for none."""
+    from genplan.data.transforms import TRANSFORMS
+
     wanted = [] if names in ("", "none") else names.split(",")
+    plain = [name for name, kind in TRANSFORMS.items() if not dataclasses.fields(kind)]
+    recipe = [*({"name": name} for name in plain if all(one["name"] != name for one in recipe)), *recipe]
     known = [str(one["name"]) for one in recipe]
     if unknown := [name for name in wanted if name not in known]:
         raise UserError(f"the task has no transform '{unknown[0]}'; known are {', '.join(known) or 'none'}")

@@ -49,7 +49,8 @@ class BatchTransform(Protocol):
 
 @runtime_checkable
 class EpisodeTransform(Protocol):
-    """Makes more episodes of those that there are, once, before windows are made."""
+    """Makes more episodes of those that there are, once, before windows are made. With an attribute `replaces = True`
+    they stand in the place of the others."""
 
     def episodes(self, spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator) -> list[Episode]: ...
 
@@ -99,7 +100,7 @@ class Windows:
             self.visits = VisitedStates(self, spec.state_field, spec.actions.n)
         batch_transforms = [one for one in transforms if isinstance(one, BatchTransform)]
         batch_transforms.sort(key=lambda one: not getattr(one, "on_recorded_scenes", False))  # stable
-        self._transforms = [one.bind(self) for one in batch_transforms]
+        self.transforms = [one.bind(self) for one in batch_transforms]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -130,7 +131,7 @@ class Windows:
         steps = self.sample_starts(batch_size // per_scene, per_scene, rng)
         drawn = Drawn(steps.reshape(-1), self.scene_of_step[steps[:, 0]])
         batch = self.batch(drawn)
-        for transform in self._transforms if augment else ():
+        for transform in self.transforms if augment else ():
             batch = transform(batch, drawn, rng)
         return batch
 
@@ -172,6 +173,7 @@ class Windows:
             valid={**valid, "actions": acting},
             num_scenes=len(drawn.scenes),
             spec=self.spec,
+            steps_left=self.last[drawn.steps] - drawn.steps,
         )
 
     def _history(self, drawn: Drawn) -> History:

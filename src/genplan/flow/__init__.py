@@ -9,13 +9,13 @@ plan = sample(path, denoiser, path.noise(shapes, rng), rng)         # planning: 
 from genplan.flow.energy import DenoisingLoss, EntropyBound, denoising_loss, entropy, plan_energy
 from genplan.flow.orders import Order
 from genplan.flow.path import ProbPath, Source
-from genplan.flow.rates import conditional_rates, expected_rates, step_probabilities, transition
+from genplan.flow.rates import expected_rates, step_probabilities, transition
 from genplan.flow.rng import Rng
 from genplan.flow.sampler import DenoiserFn, Sample, Trace, apply_temperature, sample
 from genplan.flow.tokens import Masks, Tokens
 
 __all__ = [
     "DenoiserFn", "DenoisingLoss", "EntropyBound", "Masks", "Order", "ProbPath", "Rng", "Sample", "Source", "Tokens",
-    "Trace", "apply_temperature", "conditional_rates", "denoising_loss", "entropy", "expected_rates", "plan_energy",
-    "sample", "step_probabilities", "transition",
+    "Trace", "apply_temperature", "denoising_loss", "entropy", "expected_rates", "plan_energy", "sample",
+    "step_probabilities", "transition",
 ]  # fmt: skip

@@ -3,17 +3,20 @@
 A strategy turns one network call into one step of the plan. `random` is the continuous-time Markov chain of the paper:
 every position jumps by itself at the rate R_t. The other orders *commit* tokens: they keep the chain's schedule — after
 the step to t, a fraction kappa(t) = t of every stream is committed — but select the positions: the most confident ones,
-those with the widest margin, or the nearest in time.
+those with the widest margin, or the nearest in time. In all of these, tokens of one call are drawn independently; the
+order `chain` hands states and actions to a *head* instead, which draws
+them jointly, near to far.
 
 The labels in `rng.fold(…)` seed the draws: another label is another sample. They never change.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +35,7 @@ class Order(StrEnum):
     CONFIDENCE = "confidence"  # the largest probability first
     MARGIN = "margin"  # the largest gap between the two largest probabilities first
     NEAR_TO_FAR = "near-to-far"  # the earliest step of the plan first (the first axis of an event is time)
+    CHAIN = "chain"  # near to far, states and actions jointly by a head
 
 
 class Call(NamedTuple):
@@ -44,12 +48,31 @@ class Call(NamedTuple):
     max_log_prob: Mapping[str, Tensor]  # per stream [*batch, *event]
 
 
+class Proposal(NamedTuple):
+    """What a head would have of a whole plan, at one network call; per stream of the head."""
+
+    tokens: Mapping[str, Tensor]  # [*batch, *event]
+    log_probs: Mapping[str, Tensor]  # [*batch, *event], log p(token | x_t)
+
+
+class Head(Protocol):
+    """Draws the tokens of several streams jointly, step by step in time."""
+
+    @property
+    def streams(self) -> Sequence[str]: ...
+
+    def start(self, x_0: Tokens, given: Masks, rng: Rng) -> None:
+        """A new plan; what is given stays as it is."""
+
+    def propose(self, log_p: Mapping[str, Tensor], known: int, due: int) -> Proposal:
+        """A plan from the first `known` steps on, of which those before `due` are now committed."""
+
+
 class Strategy(ABC):
     """A plan that takes shape.
 
     tokens     x_t, [*batch, *event]; every step replaces the mapping, and writes into no tensor of it
     log_probs  [*batch, *event], log p(token | x_t) at the call that drew it last; 0 at first
-    nll        [*batch, *event], −log-probability of all draws so far, under what they were drawn from
     finished   streams that cannot change any more: predictions for them may be left out
     """
 
@@ -60,9 +83,7 @@ class Strategy(ABC):
             raise ValueError(f"eta is {eta}, expected at least 0")
         self.path, self.rng, self.given, self.guidance, self.eta = path, rng, given, guidance, eta
         self.tokens, self.finished = x_0, set[str]()
-        self.log_probs, self.nll = (
-            {name: torch.zeros(x.shape, device=x.device) for name, x in x_0.items()} for _ in range(2)
-        )
+        self.log_probs = {name: torch.zeros(x.shape, device=x.device) for name, x in x_0.items()}
         # Uniform numbers for all steps and streams, made at once: making them one by one costs more than using them.
         num_steps, events = len(grid) - 1, {name: x.shape[rng.key.ndim :] for name, x in x_0.items()}
         sizes = [num_steps * event.numel() for event in events.values()]
@@ -83,6 +104,11 @@ class Strategy(ABC):
     def stream_step(self, name: str, x_t: Tensor, call: Call) -> Tensor:
         """The next x_t of one stream."""
 
+    def predictions(self, call: Call) -> Proposal:
+        """What the plan would be after this call, if it were finished now: the most probable tokens."""
+        best = {name: log_p.max(-1) for name, log_p in call.log_p.items()}
+        return Proposal({n: one.indices for n, one in best.items()}, {n: one.values for n, one in best.items()})
+
 
 class CtmcStrategy(Strategy):
     """The continuous-time Markov chain (Algorithm 2): every position that is not given jumps by itself."""
@@ -95,7 +121,6 @@ class CtmcStrategy(Strategy):
         )
         step_probs = transition(self.path, name, probs, x_t, t, t_next, self.eta)
         tokens = torch.where(given, x_t, categorical(step_probs, self.uniforms[name][call.k]))
-        self.nll[name] += torch.where(given, 0.0, -step_probs.gather(-1, tokens[..., None]).squeeze(-1).log())
         resampled = ~given if self.path.source is Source.UNIFORM else tokens != x_t
         index = tokens.clamp(max=self.path.sizes[name] - 1)  # MASK has no logit; it never stays to the end
         log_prob = log_p.gather(-1, index[..., None]).squeeze(-1)
@@ -173,8 +198,40 @@ class CommitStrategy(Strategy):
         log_p = call.log_p[name].flatten(0, -2).index_select(0, index)
         probs = self.guidance[name](log_p)
         drawn = categorical(probs, self.uniforms[name][call.k].reshape(-1).index_select(0, index))
-        token = drawn[:, None]
-        log_probs, nll = self.log_probs[name].view(-1), self.nll[name].view(-1)
-        log_probs.index_copy_(0, index, log_p.gather(-1, token).squeeze(-1).to(log_probs.dtype))
-        nll.index_add_(0, index, probs.gather(-1, token).squeeze(-1).log().to(nll.dtype), alpha=-1)
+        log_probs = self.log_probs[name].view(-1)
+        log_probs.index_copy_(0, index, log_p.gather(-1, drawn[:, None]).squeeze(-1).to(log_probs.dtype))
         return x_t.reshape(-1).index_copy(0, index, drawn).reshape(x_t.shape)
+
+
+class ChainStrategy(CommitStrategy):
+    """Commits near to far; states and actions as the head draws them, so that each follows from what comes before.
+
+    Of a plan whose first n steps are known, the actions before n are committed, and the states up to n: the one at n is
+    where the known actions lead.
+    """
+
+    def __init__(self, head: Head, first_streams: Sequence[str], *parts: Any) -> None:
+        super().__init__(Order.NEAR_TO_FAR, first_streams, *parts)
+        if self.eta:
+            raise ValueError(f"eta is {self.eta}, expected 0: a chain commits what follows from all before")
+        self.head, self.known = head, 0
+        head.start(self.tokens, self.given, self.rng)
+
+    def step(self, call: Call) -> None:
+        others = {name: x for name, x in self.tokens.items() if name not in self.head.streams}
+        drawn = {name: x if name in self.finished else self.stream_step(name, x, call) for name, x in others.items()}
+        length = self.tokens["actions"].shape[self.rng.key.ndim]
+        due = min(math.ceil(call.t_next * length - 1e-4), length)
+        self.proposal = self.head.propose(call.log_p, self.known, due)
+        time = torch.arange(length, device=self.rng.key.device)
+        for name in self.head.streams:
+            end, start = (step + (name == "states") for step in (due, self.known))
+            new = (time >= start) & (time < end) & ~self.given[name]
+            drawn[name] = torch.where(new, self.proposal.tokens[name], self.tokens[name])
+            self.log_probs[name] = torch.where(new, self.proposal.log_probs[name], self.log_probs[name])
+        self.tokens, self.known = {name: drawn[name] for name in self.tokens}, due
+
+    def predictions(self, call: Call) -> Proposal:
+        """As the head would have the rest."""
+        tokens, log_probs = super().predictions(call)
+        return Proposal({**tokens, **self.proposal.tokens}, {**log_probs, **self.proposal.log_probs})

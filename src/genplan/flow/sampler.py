@@ -2,8 +2,8 @@
 
     sample(path, denoiser, x_0, rng, steps=10, order=Order.NEAR_TO_FAR, temperature=0.3)
 
-`sample` is one loop, handed its parts: the time grid, the strategy (orders.py: which positions change when) and the
-guidance (temperature and top-p).
+`sample` is one loop, handed its parts: the time grid, the strategy (orders.py: which positions change when), the
+guidance (temperature and top-p), and a head that draws streams jointly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ import torch
 from torch import Tensor
 
 from genplan.flow.energy import plan_energy
-from genplan.flow.orders import Call, CommitStrategy, CtmcStrategy, Guidance, Order
+from genplan.flow.orders import (
+    Call,
+    ChainStrategy,
+    CommitStrategy,
+    CtmcStrategy,
+    Guidance,
+    Head,
+    Order,
+    Proposal,
+    Strategy,
+)  # fmt: skip
 from genplan.flow.path import ProbPath, Source
 from genplan.flow.rng import Rng
 from genplan.flow.tokens import Masks, Tokens, check_finite, check_logits, check_masks, check_tokens, mask_of, sum_event
@@ -57,7 +67,6 @@ class Sample:
     log_probs: Mapping[str, Tensor]  # [*batch, *event]: log p(token | x_t) at the call that drew it last; 0 where given
     log_p_noise: Mapping[str, Tensor]  # [*batch, *event, S]: log p(· | all noise), from which the energy is read
     energy: Tensor  # [*batch], the paper's: −Σ log p(token | all noise), over the energy's streams
-    path_energy: Tensor  # [*batch], −log-probability of the denoising path under the chain that was run
     num_calls: int
     trace: Trace | None
 
@@ -67,7 +76,7 @@ def sample(
     steps: int | Sequence[float] = 10, order: Order | str = Order.RANDOM, first_streams: Sequence[str] = (),
     temperature: float | Mapping[str, float] = 1.0, top_p: float | Mapping[str, float] = 1.0, eta: float = 0.0,
     given: Masks | None = None, valid: Masks | None = None, energy_streams: Sequence[str] | None = None,
-    keep_trace: bool = False,
+    head: Head | None = None, keep_trace: bool = False,
 ) -> Sample:  # fmt: skip
     """Denoise x_0 to the end.
 
@@ -82,18 +91,14 @@ def sample(
     given           positions of x_0 that stay as they are
     valid           positions that count in the energies
     energy_streams  streams of the energy (all by default; the paper: actions)
+    head            draws states and actions jointly; with the order 'chain', and with no other
     """
     check_tokens(path.sizes, x_0, rng.shape, path.num_special)
     check_masks(x_0, given=given, valid=valid)
     grid, batch_ndim = _time_grid(steps), rng.key.ndim
     given = _complete(path, x_0, given)
     parts = (path, x_0, rng, grid, given, _make_guidance(path, temperature, top_p), eta)
-    if Order(order) is Order.RANDOM and first_streams:
-        raise ValueError(
-            f"first_streams={list(first_streams)} needs an order, found 'random': in the Markov chain all streams "
-            "jump alike; use 'confidence', 'margin' or 'near-to-far'"
-        )
-    strategy = CtmcStrategy(*parts) if order == Order.RANDOM else CommitStrategy(Order(order), first_streams, *parts)
+    strategy = _make_strategy(Order(order), head, first_streams, parts)
     log_p_noise: Mapping[str, Tensor] | None = None
     shown, predictions = [], []
     for k, (t, t_next) in enumerate(pairwise(grid)):
@@ -103,8 +108,9 @@ def sample(
             log_p_noise = call.log_p
         if keep_trace:
             shown.append(strategy.tokens)
-            predictions.append({name: log_p.max(-1) for name, log_p in call.log_p.items()})
         strategy.step(call)
+        if keep_trace:
+            predictions.append(strategy.predictions(call))
     tokens, num_calls = strategy.tokens, len(grid) - 1
     if log_p_noise is None:  # the grid started later: the paper's energy needs one more call, at pure noise
         noise = path.noise({name: x.shape[batch_ndim:] for name, x in x_0.items()}, rng.fold("energy"))
@@ -113,9 +119,23 @@ def sample(
         num_calls += 1
     streams = list(path.sizes if energy_streams is None else energy_streams)
     energy = plan_energy(log_p_noise, tokens, streams, batch_ndim, valid, given)
-    path_energy = torch.stack([sum_event(nll, batch_ndim) for nll in strategy.nll.values()]).sum(0)
     trace = _make_trace(grid, [*shown, tokens], predictions, streams, batch_ndim, valid) if keep_trace else None
-    return Sample(tokens, strategy.log_probs, log_p_noise, energy, path_energy, num_calls, trace)
+    return Sample(tokens, strategy.log_probs, log_p_noise, energy, num_calls, trace)
+
+
+def _make_strategy(order: Order, head: Head | None, first_streams: Sequence[str], parts: tuple[Any, ...]) -> Strategy:
+    if (order is Order.CHAIN) != (head is not None):
+        raise ValueError(f"the order is '{order}' with head={head}, expected a head with 'chain', and with no other")
+    if head is not None:
+        return ChainStrategy(head, first_streams, *parts)
+    if order is not Order.RANDOM:
+        return CommitStrategy(order, first_streams, *parts)
+    if first_streams:
+        raise ValueError(
+            f"first_streams={list(first_streams)} needs an order, found 'random': in the Markov chain all streams "
+            "jump alike; use 'confidence', 'margin' or 'near-to-far'"
+        )
+    return CtmcStrategy(*parts)
 
 
 def _predict(
@@ -134,18 +154,18 @@ def _predict(
 
 
 def _make_trace(
-    grid: Sequence[float], tokens: Sequence[Tokens], predictions: Sequence[Mapping[str, Any]],
+    grid: Sequence[float], tokens: Sequence[Tokens], predictions: Sequence[Proposal],
     energy_streams: Sequence[str], batch_ndim: int, valid: Masks | None,
 ) -> Trace:  # fmt: skip
     x_1 = tokens[-1]
-    confidence = {name: torch.stack([call[name].values for call in predictions]).exp() for name in x_1}
+    confidence = {name: torch.stack([call.log_probs[name] for call in predictions]).exp() for name in x_1}
     counted = (
         torch.where(mask_of(valid, name, x_1[name], True), -confidence[name].log(), 0.0) for name in energy_streams
     )
     return Trace(
         t=torch.tensor(grid, device=next(iter(x_1.values())).device),
         tokens={name: torch.stack([x[name] for x in tokens]) for name in x_1},
-        predicted={name: torch.stack([call[name].indices for call in predictions]) for name in x_1},
+        predicted={name: torch.stack([call.tokens[name] for call in predictions]) for name in x_1},
         confidence=confidence,
         energy=torch.stack([sum_event(nll, 1 + batch_ndim) for nll in counted]).sum(0),
     )

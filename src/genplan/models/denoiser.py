@@ -39,6 +39,7 @@ class Prepared:
     scene_mask: Tensor | None = None  # [M, 1, P · H, N]: −inf for states not visited by a window; None if all were
     history_kv: list[Pair] | None = None  # per layer, of past steps, [B, heads, C, d]
     history_mask: Tensor | None = None  # [B, 1, 1, C + H]: −inf for past steps that never were; None if all were
+    hidden: Tensor | None = None  # [B, H, D]: what the last call made of the plan's steps
 
     def part(self, ids: Tensor, copies: int) -> Prepared:
         """Of the rows `ids`, `copies` of each in turn; where every window has a scene of its own."""
@@ -167,7 +168,7 @@ class Denoiser(nn.Module):
                 x, prepared.weights[number], prepared.scene_kv[number], prepared.scene_mask, history,
                 prepared.history_mask, query,
             )  # fmt: skip
-        x = self.norm(x)
+        prepared.hidden = x = self.norm(x)
         logits = {"actions": self.action_head(x)}
         if actions_only:
             return logits

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from genplan.config import leaves, override
+from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.models.codecs import demonstrated_actions, make_codec
@@ -25,9 +26,6 @@ from genplan.types import Batch, Episode, History, Losses, Observations, Oracle,
 
 # Label of random draws, part of every result: never renamed.
 RNG_FAILED = "vain"
-# Settings that are not built into the weights, and can be chosen when planning.
-OPTIONS = ("iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
-           "exploration", "outcome_memory")  # fmt: skip
 
 
 class LearnedPlanner(nn.Module):
@@ -35,13 +33,15 @@ class LearnedPlanner(nn.Module):
 
     Config           settings of the method: a frozen dataclass with `memory: MemoryConfig` and `codec: CodecConfig`;
                      with `privileged_goals`, goals come from the simulator
-    predicts_states  its plans hold states
+    options          settings that are not built into the weights and can be chosen when planning, if `Config` has them
+    variants         settings in which methods of METHODS that share the class differ; chosen by the name of the method
     keeps_trace      `plan(keep_trace=True)` records how a plan took shape
     size_free        its weights serve grids of all sizes
     """
 
     Config: ClassVar[type[Any]]
-    predicts_states: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ("iterations", "temperature", "action_steps", "exploration")
+    variants: ClassVar[tuple[str, ...]] = ()
     keeps_trace: ClassVar[bool] = False
     size_free = True
     encoder: nn.Module
@@ -87,6 +87,10 @@ class LearnedPlanner(nn.Module):
         """Statistics of actions and vector observations, from the demonstrations; errors of reconstruction by name."""
         fit_statistics(self, episodes)
         return self.codec.fit(demonstrated_actions(self.spec, episodes, self.needs.horizon))
+
+    def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
+        """What is learnt once, before the training: losses on what was held out, by name."""
+        return {}
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """The loss of a batch; changes nothing. `rng` has no batch axes."""
@@ -166,6 +170,8 @@ class LearnedPlanner(nn.Module):
         memory.history.update(ids, last, actions)
         if memory.visits is not None:
             memory.visits.update(ids, last, actions, observations)
+        if memory.adaptation is not None:
+            memory.adaptation.update(ids, last, actions, observations)
         if memory.outcomes is not None:
             memory.outcomes.update(ids, actions, last, observations)
         for name, kept in memory.last.fields.items():
@@ -191,6 +197,13 @@ class LearnedPlanner(nn.Module):
             history = memory.visits.add_to(history, ids, observations[memory.visits.state], row_of_candidate)
         return encoding, history
 
+    def state_probs(self, observations: Observations, goal: int | None = None) -> Tensor | None:
+        """p(state) at every step of a plan, from pure noise, [n, H, states]; None if the method predicts no states.
+
+        goal  of all plans, if it is known
+        """
+        return None
+
     def _privileged_goals(self, oracle: Oracle | None, ids: Tensor) -> Tensor:
         """What the simulator says is to be reached next, [n, num_goals]; where fewer are left, the last again."""
         if oracle is None or oracle.privileged_goals is None:
@@ -206,8 +219,8 @@ class LearnedPlanner(nn.Module):
     # --- other settings, other sizes ---------------------------------------------------------------------------------
 
     def with_options(self, **options: Any) -> Self:
-        """The same weights, used in another way: those of OPTIONS that the method has."""
-        known = [name for name in OPTIONS if name in leaves(self.config)]
+        """The same weights, used in another way."""
+        known = [name for name in self.options if name in leaves(self.config)]
         if wrong := [name for name in options if name not in known]:
             raise UserError(
                 f"{wrong[0]} cannot be set for a trained {type(self).__name__}; expected {', '.join(known)}"

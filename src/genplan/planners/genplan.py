@@ -12,7 +12,10 @@ Details, and where the `default` preset differs from the paper (the preset `pape
   are shown as given. The nearer a step of the plan, the more it counts (`horizon_discount`; in the paper all count
   alike). Grids are rotated, reflected and recolored. The entropy bound is off (`entropy_bound`); the paper holds it at
   0.3, in adaptive rows at 0.7.
-- Planning: ten iterations in all rows (the paper: 5 to 15), goals before the rest, and the most confident tokens first
+- With the order `chain`, states and actions are drawn jointly, near to far, by a learnt model of one step (chain.py),
+  which adapts to what is observed in the episode (adaptation.py); training then shows half of the windows as prefixes
+  (prefixes.py). GenPlan-U has no chains: uniform noise looks like any token, so the network cannot tell what is known.
+- Otherwise: ten iterations in all rows (the paper: 5 to 15), goals before the rest, and the most confident tokens first
   (the paper: in random order), at temperature 0.5 (the paper: 1). One action is executed per plan; the paper executes
   whole plans.
 - In tasks never demonstrated: exploration, as all planners here have, and outcome memory, which needs predicted states
@@ -22,29 +25,38 @@ Details, and where the `default` preset differs from the paper (the preset `pape
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
-from genplan.flow import DenoiserFn, EntropyBound, ProbPath, Rng, Source, denoising_loss, entropy, plan_energy
+from genplan.flow import EntropyBound, ProbPath, Rng, Source, denoising_loss, entropy, plan_energy
 from genplan.flow.sampler import Sample, sample
 from genplan.flow.tokens import sum_event
+from genplan.models.cost import CostToGo, PreparedCost
+from genplan.models.denoiser import Denoiser
 from genplan.models.encoders import Encoding, SceneEncoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.models.sequence import make_denoiser
 from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
+from genplan.models.step import GridStepModel, StepModel, make_step_model
+from genplan.planners.adaptation import Adaptation
 from genplan.planners.base import LearnedPlanner, distance_weights
-from genplan.planners.memory import PlannerMemory
-from genplan.planners.outcomes import OutcomeMemory, Suggestion, prepend
+from genplan.planners.chain import Chain, ChainConfig
+from genplan.planners.memory import PlannerMemory, VisitMemory
+from genplan.planners.outcomes import OutcomeMemory, prepend, revised
+from genplan.planners.prefixes import RNG_PREFIX, draw_prefixes
+from genplan.planners.step_training import fit_step_model
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
+COST_SHARE = 0.1  # of the cost-to-go's loss; it shares no weights, but the norm at which gradients are clipped
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,8 @@ class SamplerConfig:
     """How a plan is denoised."""
 
     iterations: int = 10
-    order: Literal["random", "confidence", "margin", "near-to-far"] = "confidence"
+    # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
+    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "confidence"
     goals_first: bool = True
     temperature: float = 0.5
     top_p: float = 1.0
@@ -74,12 +87,14 @@ class GenPlanConfig:
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     codec: CodecConfig = field(default_factory=CodecConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    chain: ChainConfig = field(default_factory=ChainConfig)
     horizon: int = 10
     action_steps: int = 1  # actions executed of each plan
     subgoal_types: tuple[str, ...] = ("target",)
     source: Literal["mask", "uniform"] = "mask"
     preset: Literal["default", "paper"] = "default"
-    full_noise_prob: float = 0.5  # of training windows shown as pure noise
+    prefix_prob: float = 0.5  # for chains: of training windows shown up to some step, as plans are that grow
+    full_noise_prob: float = 0.5  # of training windows, or of their prefixes, those of which nothing is shown
     conditioning_prob: float = 0.2  # of streams shown as given, so that goal-conditioned plans are in distribution
     horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
     entropy_bound: float = 0.0
@@ -88,7 +103,7 @@ class GenPlanConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "horizon", "action_steps", most=4096)
         at_least(self, 0, "horizon_discount", "entropy_bound")
-        probability(self, "full_noise_prob", "conditioning_prob")
+        probability(self, "prefix_prob", "full_noise_prob", "conditioning_prob")
         if self.action_steps > self.horizon:
             raise UserError(f"action_steps is {self.action_steps}, expected at most the horizon, {self.horizon}")
         if self.memory.visit_memory and self.preset == "paper":
@@ -98,7 +113,11 @@ class GenPlanConfig:
 class GenPlan(LearnedPlanner):
     Config = GenPlanConfig
     config: GenPlanConfig
-    predicts_states = True
+    options = (
+        "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
+        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig)),
+    )  # fmt: skip
+    variants = ("source",)
     keeps_trace = True
 
     def __init__(self, spec: PlanSpec, config: GenPlanConfig) -> None:
@@ -113,6 +132,29 @@ class GenPlan(LearnedPlanner):
             self.denoiser = make_denoiser(*sizes, self.codec)
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
+        self.step_model = self._make_step_model()
+        self.cost: CostToGo | None = None
+        if isinstance(self.step_model, GridStepModel) and isinstance(self.denoiser, Denoiser):
+            self.cost = CostToGo(config.network.hidden_size, config.horizon)
+
+    def _make_step_model(self) -> StepModel | None:
+        """If plans are to be chains."""
+        order, config = self.config.sampler.order, self.config
+        chains = config.source == "mask" and config.horizon > 1 and config.preset == "default"
+        model = make_step_model(self.spec) if order in ("auto", "chain") and chains else None
+        if order == "chain" and model is None:
+            raise UserError(
+                "the order 'chain' needs masks as the source, a horizon of at least 2, and a task whose steps can be "
+                "learnt: observed states and discrete actions, and beside them categories at most; use 'near-to-far'"
+            )
+        return model
+
+    @property
+    def order(self) -> str:
+        """In which plans are denoised."""
+        if self.config.sampler.order != "auto":
+            return self.config.sampler.order
+        return "confidence" if self.step_model is None else "chain"
 
     @property
     def path(self) -> ProbPath:
@@ -126,12 +168,18 @@ class GenPlan(LearnedPlanner):
         shapes = {name: (horizon, *stream.shape) for name, stream in self.spec.streams.items()}
         return {**shapes, "actions": (horizon // self.codec.chunk, *self.codec.stream.shape)}
 
-    def network(self, encoding: Encoding, current: Observations, history: History, copies: int) -> DenoiserFn:
+    def network(
+        self, encoding: Encoding, current: Observations, history: History, copies: int
+    ) -> partial[dict[str, Tensor]]:
         """(x_t, t) -> logits, in training and planning alike; what does not change while denoising is computed here."""
         prepared = self.denoiser.prepare(encoding, current, history, copies)  # type: ignore[operator]
         return partial(self.denoiser, prepared=prepared)
 
     # --- learning ----------------------------------------------------------------------------------------------------
+
+    def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
+        """The step model, if there is one."""
+        return {} if self.step_model is None else fit_step_model(self.step_model, windows, held_out)
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
@@ -139,14 +187,24 @@ class GenPlan(LearnedPlanner):
             return self.for_spec(batch.spec).loss(batch, rng)
         path, rows = self.path, rng.fold(torch.arange(len(batch), device=batch.actions.device))
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
-        noisy = rows.fold(RNG_NOISE).uniform() < self.config.full_noise_prob
+        prefixes = self.step_model is not None and self.config.prefix_prob > 0
+        noisy = rows.fold(RNG_NOISE).uniform() < (0.0 if prefixes else self.config.full_noise_prob)
         t = torch.where(noisy, 0.0, rows.fold("t").uniform())
         tokens, valid_actions = self.action_tokens(batch)
         streams, valid = {**batch.tokens, "actions": tokens}, {**batch.valid, "actions": valid_actions}
         # In this order, since the sum of the streams' losses depends on it in its last digit.
         x_1: dict[str, Tensor] = {name: streams[name] for name in ("states", "actions", "goals") if name in streams}
         given = self._given(x_1, valid, rows, noisy)
-        x_t = path.corrupt(x_1, t, rows, given)
+        x_t, weights = path.corrupt(x_1, t, rows, given), self._weights(t.device)
+        if prefixes:
+            drawn = draw_prefixes(self.config.horizon, self.config.prefix_prob, self.config.full_noise_prob, rows)
+            chunks = {name: self.codec.chunk if name == "actions" else 1 for name in x_1}
+            noise = path.noise(self.shapes, rows.fold(RNG_PREFIX))
+            x_t, weights = drawn.show(x_1, x_t, noise, given, chunks, self.config.horizon_discount)
+            t, noisy = (
+                torch.where(drawn.chosen, drawn.length / self.config.horizon, t),
+                drawn.chosen & (drawn.length == 0),
+            )
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
         for name, x in x_t.items():
             x_t[name] = torch.where(valid[name], x, path.stream_noise(name, x.shape[1:], rows.fold(RNG_PADDING)))
@@ -154,7 +212,7 @@ class GenPlan(LearnedPlanner):
         history = self.with_failed_actions(batch, rows)
         network = self.network(encoding, batch.current, history, batch.windows_per_scene)
         logits = network(x_t, t)
-        denoised = denoising_loss(path, logits, x_1, x_t, valid, given, self._weights(t.device))
+        denoised = denoising_loss(path, logits, x_1, x_t, valid, given, weights)
         if self.config.full_noise_prob:
             nats = entropy(logits["actions"], valid_actions & noisy.reshape(-1, *(1 for _ in tokens.shape[1:])))
         else:  # Algorithm 1 to the letter: a second call, at pure noise
@@ -164,9 +222,21 @@ class GenPlan(LearnedPlanner):
         metrics |= {f"accuracy/{name}": value for name, value in denoised.accuracies.items()}
         metrics |= {"entropy": nats, "entropy_multiplier": self.bound.multiplier.clone()}
         total = denoised.total
+        if self.cost is not None and batch.steps_left is not None:
+            prepared = self._prepared_cost(self.cost, encoding, network, batch.windows_per_scene)
+            metrics["loss/cost"] = prepared.loss(batch.tokens["states"], batch.steps_left, batch.valid["states"])
+            total = total + COST_SHARE * metrics["loss/cost"]
         if self.config.entropy_bound > 0:
             total = total + self.bound.penalty(nats)
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
+
+    def _prepared_cost(
+        self, cost: CostToGo, encoding: Encoding, network: partial[dict[str, Tensor]], copies: int
+    ) -> PreparedCost:
+        """The cost-to-go of plans, with what the last call of the network made of their current steps."""
+        assert self.spec.geometry is not None
+        context = network.keywords["prepared"].hidden[:, 0]
+        return cost.prepare(encoding.grids[self.spec.grid_field or ""], context, self.spec.geometry, copies)
 
     def after_step(self, losses: Losses) -> None:
         if self.config.entropy_bound > 0:
@@ -198,6 +268,12 @@ class GenPlan(LearnedPlanner):
 
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> PlannerMemory:
         memory, config = super().reset(observations, oracle), self.config
+        if self.order == "chain":
+            if config.chain.adapt and isinstance(self.step_model, GridStepModel):
+                size = len(observations)
+                memory.adaptation = Adaptation(self.spec, self.step_model, size)
+                memory.visits = memory.visits or VisitMemory(self.spec, size, self.device, 0.0)
+            return memory
         wanted = config.outcome_memory and config.memory.exploration > 0 and config.horizon > 1
         if wanted and self.spec.grid_field is not None:
             memory.outcomes = OutcomeMemory(self.spec, len(observations), self.device)
@@ -216,14 +292,20 @@ class GenPlan(LearnedPlanner):
         if copies > 1:
             rng = rng[rows].fold(torch.arange(copies, device=device).repeat(number))
         x_0, given = self._start(current, rng, None if first is None else first[rows])
-        goals_first = config.order != "random" and config.goals_first and self.spec.goals is not None
+        network = self.network(encoding, current, history, copies)
+        head, steps = self._head(observations[rows], memory, ids[rows])
+        if head is not None and self.cost is not None and self.config.chain.cost_weight:
+            head.cost = partial(self._prepared_cost, self.cost, encoding, network, copies)
+        goals_first = self.order != "random" and config.goals_first and self.spec.goals is not None
         result = sample(
-            self.path, self.network(encoding, current, history, copies), x_0, rng, steps=config.iterations,
-            order=config.order, first_streams=["goals"] if goals_first else [], temperature=config.temperature,
-            top_p=config.top_p, eta=config.eta, given=given, energy_streams=["actions"], keep_trace=keep_trace,
+            self.path, network, x_0, rng, steps=steps, order=self.order,
+            first_streams=["goals"] if goals_first else [], temperature=config.temperature, top_p=config.top_p,
+            eta=config.eta, given=given, energy_streams=["actions"], head=head, keep_trace=keep_trace,
         )  # fmt: skip
         if first is not None:  # an action that is tried was given to the sampler, but it is executed: it counts
             result = _with_given_actions(result, given["actions"])
+        if head is not None:
+            result = replace(result, energy=head.energy)
         best = rows[::copies] * copies + result.energy.reshape(number, copies).argmin(-1)
         confidence = sum_event(result.log_probs["actions"][best], 2).exp().repeat_interleave(self.codec.chunk, 1)
         if memory.outcomes is not None:  # it has the last word, over exploration too
@@ -231,7 +313,7 @@ class GenPlan(LearnedPlanner):
             suggestion = memory.outcomes.suggest(ids, observations, chosen["actions"], chosen["states"])
             memory.outcomes.commit(ids, suggestion)
             if bool(suggestion.override.any()):
-                result = _revised(result, suggestion, best)
+                result = revised(result, suggestion, best)
                 confidence = prepend(suggestion.override, suggestion.success_rate, confidence)
         tokens = {name: x[best] for name, x in result.tokens.items()}
         return Plan(
@@ -242,7 +324,37 @@ class GenPlan(LearnedPlanner):
             confidence=confidence,
             trace=result.trace,
             selected=best,
+            cut=head is not None,
         )
+
+    @torch.inference_mode()
+    def state_probs(self, observations: Observations, goal: int | None = None) -> Tensor:
+        ids = torch.arange(len(observations), device=self.device)
+        observations = observations.to(self.device)
+        encoding, history = self.conditioning(observations, self.reset(observations), ids)
+        current = observations.only(self.spec.step_fields)
+        x_0, _ = self._start(current, Rng.of(0, ids), None)
+        if goal is not None and "goals" in x_0:
+            x_0["goals"][:] = goal
+        logits = self.network(encoding, current, history, 1)(x_0, torch.zeros(len(ids), device=self.device))
+        return logits["states"].softmax(-1)
+
+    def _head(
+        self, observations: Observations, memory: PlannerMemory, ids: Tensor
+    ) -> tuple[Chain | None, int | list[float]]:
+        """What draws states and actions jointly, and the times of the sampler."""
+        sampler, horizon = self.config.sampler, self.config.horizon
+        if self.order != "chain":
+            return None, sampler.iterations
+        if self.step_model is None:
+            raise UserError("the order 'chain' needs a step model, which this planner was trained without; use another "
+                            "order, or train with --order chain")  # fmt: skip
+        calls = min(sampler.iterations, horizon)
+        times = [0.0, *(-(-horizon * (number + 1) // calls) / horizon for number in range(calls))]  # as in training
+        adaptation = memory.adaptation
+        visits = None if adaptation is None or memory.visits is None else memory.visits.counts[ids].sum(-1).float()
+        parts = (self.config.chain, sampler.temperature, observations, adaptation, ids, visits)
+        return Chain(self.spec, self.step_model, *parts), times
 
     def _start(
         self, current: Observations, rng: Rng, first: Tensor | None
@@ -266,31 +378,3 @@ def _with_given_actions(result: Sample, given: Tensor) -> Sample:
     log_probs = torch.where(given, log_p.gather(-1, tokens[..., None]).squeeze(-1), result.log_probs["actions"])
     energy = plan_energy(result.log_p_noise, result.tokens, ["actions"], 1)
     return replace(result, log_probs={**result.log_probs, "actions": log_probs}, energy=energy)
-
-
-def _revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:
-    """The sample with suggested actions put first in its rows `best` [n], and everything else a step later.
-
-    It is scored as what it now is, and traced as if the suggested actions had been given from the start.
-    """
-    where, action = suggestion.override, suggestion.action
-
-    def shifted(parts: Mapping[str, Tensor], first_action: Tensor, dim: int) -> dict[str, Tensor]:
-        revised = {}
-        for name, values in parts.items():  # [rows, H, …], or behind the axis of a trace's steps; `dim` is that of H
-            old = values.index_select(dim - 1, best)
-            first = old.select(dim, 0)
-            first = first_action.to(old.dtype).expand_as(first) if name == "actions" else first
-            revised[name] = values.index_copy(dim - 1, best, prepend(where, first, old, dim))
-        return revised
-
-    tokens, trace = shifted(result.tokens, action, 1), result.trace
-    energy = plan_energy(result.log_p_noise, tokens, ["actions"], 1)[best]
-    energy = result.energy.index_copy(0, best, torch.where(where, energy, result.energy[best]))
-    if trace is not None:
-        confidence = shifted(trace.confidence, suggestion.success_rate, 2)
-        trace = replace(
-            trace, tokens=shifted(trace.tokens, action, 2), predicted=shifted(trace.predicted, action, 2),
-            confidence=confidence, energy=-confidence["actions"].log().flatten(2).sum(-1),
-        )  # fmt: skip
-    return replace(result, tokens=tokens, energy=energy, trace=trace)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from genplan.flow import Rng
 from genplan.models.encoders import Encoding
+from genplan.planners.adaptation import Adaptation
 from genplan.planners.outcomes import OutcomeMemory
 from genplan.spec import PlanSpec
 from genplan.types import History, Observations
@@ -131,3 +132,4 @@ class PlannerMemory:
     scenes: SceneCache
     visits: VisitMemory | None = None
     outcomes: OutcomeMemory | None = None  # of methods that predict states
+    adaptation: Adaptation | None = None  # of those with a step model

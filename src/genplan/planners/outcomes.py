@@ -10,11 +10,14 @@ nothing else are of one type.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from genplan.flow import Sample, plan_energy
 from genplan.spec import PlanSpec
 from genplan.types import Observations
 
@@ -91,3 +94,31 @@ def prepend(where: Tensor, first: Tensor, plan: Tensor, dim: int = 1) -> Tensor:
     """
     shifted = torch.cat([first.unsqueeze(dim), plan.narrow(dim, 0, plan.shape[dim] - 1)], dim)
     return torch.where(where.reshape(-1, *(1 for _ in plan.shape[dim:])), shifted, plan)
+
+
+def revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:
+    """The sample with suggested actions put first in its rows `best` [n], and everything else a step later.
+
+    It is scored as what it now is, and traced as if the suggested actions had been given from the start.
+    """
+    where, action = suggestion.override, suggestion.action
+
+    def shifted(parts: Mapping[str, Tensor], first_action: Tensor, dim: int) -> dict[str, Tensor]:
+        revised = {}
+        for name, values in parts.items():  # [rows, H, …], or behind the axis of a trace's steps; `dim` is that of H
+            old = values.index_select(dim - 1, best)
+            first = old.select(dim, 0)
+            first = first_action.to(old.dtype).expand_as(first) if name == "actions" else first
+            revised[name] = values.index_copy(dim - 1, best, prepend(where, first, old, dim))
+        return revised
+
+    tokens, trace = shifted(result.tokens, action, 1), result.trace
+    energy = plan_energy(result.log_p_noise, tokens, ["actions"], 1)[best]
+    energy = result.energy.index_copy(0, best, torch.where(where, energy, result.energy[best]))
+    if trace is not None:
+        confidence = shifted(trace.confidence, suggestion.success_rate, 2)
+        trace = replace(
+            trace, tokens=shifted(trace.tokens, action, 2), predicted=shifted(trace.predicted, action, 2),
+            confidence=confidence, energy=-confidence["actions"].log().flatten(2).sum(-1),
+        )  # fmt: skip
+    return replace(result, tokens=tokens, energy=energy, trace=trace)

@@ -17,7 +17,10 @@ from genplan.spec import Geometry, Observation
 from genplan.tasks.experts import ExpertPlanner
 from genplan.types import Planner, Task
 
-METRICS = ("success", "spl", "spl_shortest", "steps", "cells_visited", "stalling")
+METRICS = (
+    "success", "spl", "spl_shortest", "steps", "cells_visited", "stalling", "step_agreement", "plan_agreement",
+    "arrival",
+)  # fmt: skip
 
 # Left and right turns swap when a grid is reflected, in actions and in words.
 SYMMETRY = {

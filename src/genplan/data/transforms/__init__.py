@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from genplan.data.transforms.colors import ColorPermutation
+from genplan.data.transforms.loops import EraseLoops
 from genplan.data.transforms.randomize import MapRandomization
 from genplan.data.transforms.stitch import Stitch
 from genplan.data.transforms.symmetry import Symmetry
@@ -24,15 +25,21 @@ from genplan.spec import PlanSpec
 from genplan.types import Episode
 
 Transform = BatchTransform | EpisodeTransform
-TRANSFORMS: dict[str, type[Any]] = {one.name: one for one in (Stitch, MapRandomization, Symmetry, ColorPermutation)}
+TRANSFORMS: dict[str, type[Any]] = {
+    one.name: one for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation)
+}
 
 
 def extend_episodes(
     transforms: Sequence[Transform], spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator
 ) -> list[Episode]:
-    """The episodes, and what the transforms among these that make episodes make of them."""
-    makers = [one for one in transforms if isinstance(one, EpisodeTransform)]
-    return [*episodes, *(episode for one in makers for episode in one.episodes(spec, episodes, rng))]
+    """The episodes, and what the transforms among these that make episodes make of them, one after the other."""
+    made = list(episodes)
+    for one in transforms:
+        if isinstance(one, EpisodeTransform):
+            more = one.episodes(spec, made, rng)
+            made = more if getattr(one, "replaces", False) else [*made, *more]
+    return made
 
 
 def transform_to_json(transform: Any) -> dict[str, Any]:

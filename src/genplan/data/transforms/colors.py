@@ -47,6 +47,8 @@ class BoundColorPermutation:
     def __init__(self, spec: PlanSpec, transform: ColorPermutation) -> None:
         _, self.grid, _ = require_grid(spec, transform.name)
         self.feature, self.channel, self.num_colors = transform.feature, transform.channel, len(transform.words)
+        # Channels in which one value is as good as another, as (field, number).
+        self.exchangeable = [(self.grid, self.channel), *([] if self.feature is None else [self.feature])]
         sizes = spec.fields[self.grid].sizes
         self._check(f"channel {self.channel} of '{self.grid}'", sizes, self.channel)
         num_types = sizes[0]

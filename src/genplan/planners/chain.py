@@ -1,0 +1,295 @@
+"""The chain: a head of the sampler that draws states and actions jointly, by a learnt model of one step.
+
+The denoiser says which actions and states are likely at every step of the plan, each by itself; the step model says
+what follows from what. A beam of sequences grows from the last known state, each with its own map: what an action makes
+of the cell ahead is written there, and read by the steps behind. The score of a sequence is the sum over its steps of
+
+    log u(a) + log p(a | look) / p(a) + log p(outcome | look, a) + state_weight · log v(s')
+
+with the denoiser's marginals u of actions and v of states; and at its end, less the steps that it needs to arrive: its
+own, and those that the learnt cost-to-go says are left. So a plan agrees with itself as far as the step model is
+right, and leads where the denoiser thinks that it should.
+
+With adaptation (adaptation.py), what was observed in the episode comes before the step model, and three prices before
+the denoiser, which knows nothing of what was never demonstrated. What is known to do nothing is left out. A
+*preparation*, which changes what is ahead without moving, has a price of its own, and the denoiser's clock stands still
+meanwhile. Where the way ahead is blocked, an action whose effect is unknown there may be *tried*: it is planned as if
+it made the way free, at a price that falls the longer nothing else helps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from genplan.flow import Masks, Rng, Tokens
+from genplan.flow.orders import Proposal
+from genplan.models.cost import ARRIVED, PreparedCost
+from genplan.models.settings import at_least
+from genplan.models.step import ADVANCE, GridFrame, StepModel, carried_values, grid_sizes, number
+from genplan.planners.adaptation import Adaptation, Beliefs
+from genplan.spec import PlanSpec
+from genplan.types import Observations
+
+IMPOSSIBLE = -1e4  # added to a score: where nothing is possible, the least bad is still found
+RNG_CHAIN = "chain"  # label of random draws: never renamed
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """How a chain is drawn (order `chain`), and how it adapts within an episode. Prices are in nats."""
+
+    beam_width: int = 16
+    state_weight: float = 0.5  # of the denoiser's marginals of states
+    cost_weight: float = 1.0  # of the cost-to-go, in nats per step
+    cutoff: float = 3.0  # an action this many nats rarer before such a look than elsewhere is left out; 0: none is
+    adapt: bool = True  # count what is observed in an episode into the step model's table
+    preparation_price: float = 2.0  # of what opens the way; twice as much more if the way is not taken then
+    try_price: float = 8.0  # of an action whose effect is unknown, divided by how often anything was done here
+    visit_price: float = 2.0  # of every earlier visit of a planned state, since anything changed
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "beam_width", most=4096)
+        at_least(self, 0, "state_weight", "cost_weight", "cutoff", "preparation_price", "try_price", "visit_price")
+
+
+class Imagined(NamedTuple):
+    """What sequences of plans have come to: [n, w] of each, and [n, w, cells]."""
+
+    states: Tensor
+    maps: Tensor  # the look of every cell, as a number
+    carried: Tensor
+    lag: Tensor  # by how many steps the denoiser's clock is behind
+    prepared: Tensor  # bool: whether the last step was a preparation
+
+    def rows(self, rows: Tensor, beam: Tensor) -> Imagined:
+        return Imagined(*(one[rows, beam] for one in self))
+
+
+class Moves(NamedTuple):
+    """What can be done in every sequence: a move is an action with one of its outcomes, [n, w, A · R]."""
+
+    price: Tensor  # what it adds to the score, beside the denoiser's terms
+    following: Tensor  # the state that it leads to; −1: nowhere
+    waits: Tensor | None = None  # bool: the denoiser's terms are left out, and its clock stands still
+    beliefs: Beliefs | None = None
+    tries: Tensor | None = None  # bool [n, w, A]
+
+
+class Chain:
+    """For one batch of plans; every plan of it is a row."""
+
+    streams = ("states", "actions")
+
+    def __init__(
+        self, spec: PlanSpec, model: StepModel, config: ChainConfig, temperature: float, observations: Observations,
+        adaptation: Adaptation | None = None, ids: Tensor | None = None, visits: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """A row of everything for every plan.
+
+        observations  what is observed now
+        ids           the episodes of the adaptation, [n]
+        visits        how often anything was done in each state since anything changed, [n, states]
+        """
+        self.config, self.temperature, self.table = config, temperature, model.table()
+        self.adaptation, self.ids, self.visits = adaptation, ids, visits
+        states = observations[spec.state_field or ""]
+        self.frame: GridFrame | None = None
+        self.num_carried, maps, carried = 1, states.new_zeros(len(states), 1), torch.zeros_like(states)
+        if spec.geometry is not None and spec.grid_field is not None and spec.geometry.directions == 4:
+            self.frame = GridFrame.of(spec.geometry, states.device)
+            look_sizes, carried_sizes = grid_sizes(spec)
+            maps = number(observations[spec.grid_field].transpose(1, 2).flatten(1, 2).long().unbind(-1), look_sizes)
+            if carried_sizes:
+                carried = number(carried_values(spec, observations).unbind(-1), carried_sizes)
+            self.num_carried = math.prod(carried_sizes)
+        lag = torch.zeros_like(states)
+        self.imagined = Imagined(*(one[:, None] for one in (states, maps.int(), carried, lag, lag.bool())))
+        self.cost: Callable[[], PreparedCost] | None = None
+        self.energy, self._nll = torch.zeros(()), torch.zeros(())
+        self.num_outcomes = self.table.outcome.shape[-1]
+        price = self.table.log_ratio[..., None] + self.table.log_prob
+        if config.cutoff:
+            price = torch.where((self.table.log_ratio < -config.cutoff)[..., None], price + IMPOSSIBLE, price)
+        self.price, self.outcomes = price.flatten(1), self.table.outcome.flatten(1)  # [K, A · R]
+        if adaptation is not None:
+            self.log_action = self.table.log_ratio + model.log_prior
+            advances = model.demonstrated * (self.table.outcome[..., 0] == ADVANCE)
+            self.floor = int(advances.sum(1).argmax()) // self.num_carried  # the look that was stepped onto most often
+
+    def start(self, x_0: Tokens, given: Masks, rng: Rng) -> None:
+        self.tokens, self.rng = dict(x_0), rng
+        self.rows = torch.arange(len(self.imagined.states), device=rng.key.device)[:, None]
+        self.given = {name: given[name] for name in self.streams if bool(given[name][:, name == "states" :].any())}
+
+    def propose(self, log_p: Mapping[str, Tensor], known: int, due: int) -> Proposal:
+        log_u, log_v = log_p["actions"], log_p["states"]
+        score, actions, states, reached = self._beam(log_u, log_v, known, due)
+        needed = self._needed(states, known)
+        if needed is not None:
+            score = score - self.config.cost_weight * needed
+        if self.temperature:
+            u = self.rng.fold(RNG_CHAIN, known).uniform((score.shape[1],)).clamp(min=1e-20)
+            score = score / self.temperature - (-u.log()).log()
+        best = score.argmax(1, keepdim=True)
+        actions, states = actions[self.rows, best].squeeze(1), states[self.rows, best].squeeze(1)
+        if due < log_u.shape[1]:  # go on from there, in step with the denoiser again
+            imagined, ancestors = reached
+            self.imagined = imagined.rows(self.rows, ancestors[self.rows, best])
+            self.imagined = self.imagined._replace(lag=torch.zeros_like(self.imagined.lag))
+        tokens = {
+            "actions": torch.cat([self.tokens["actions"][:, :known], actions], 1),
+            "states": torch.cat([self.tokens["states"][:, : known + 1], states[:, :-1]], 1),
+        }
+        log_probs = {
+            name: log.gather(-1, tokens[name].clamp(max=log.shape[-1] - 1)[..., None]).squeeze(-1)
+            for name, log in (("actions", log_u), ("states", log_v))
+        }
+        nll = -log_probs["actions"][:, known:due].sum(1)
+        self.energy = nll + (self._nll if known else 0.0)
+        self._nll = self.energy
+        if needed is not None:
+            self.energy = self.energy + self.config.cost_weight * needed[self.rows, best].squeeze(1)
+        self.tokens |= tokens
+        return Proposal(tokens, log_probs)
+
+    def _needed(self, states: Tensor, known: int) -> Tensor | None:
+        """Steps that sequences [n, w, steps] need to arrive: [n, w]; None without a cost-to-go."""
+        if self.cost is None:
+            return None
+        _, width, length = states.shape
+        steps = torch.arange(known + 1, known + 1 + length, device=states.device)
+        at = steps.clamp(max=known + length - 1).repeat(width)
+        left = self.cost()(states.flatten(1), at).view_as(states)
+        arrived = left < ARRIVED
+        return torch.where(arrived.any(-1), steps[arrived.int().argmax(-1)], steps[-1] + left[..., -1])
+
+    def _beam(
+        self, log_u: Tensor, log_v: Tensor, known: int, due: int
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Imagined, Tensor]]:
+        """Sequences from `known` to the end: scores [n, w], actions and states [n, w, steps]; and what is imagined
+        after `due` steps, with the number of the one that each sequence comes from [n, w]."""
+        size, length, _ = log_u.shape
+        imagined, score, rows = self.imagined, log_u.new_zeros(size, 1), self.rows
+        actions = states = imagined.states.new_zeros(size, 1, 0)
+        kept, ancestors = imagined, torch.zeros_like(imagined.states)
+        for step in range(known, length):
+            ahead, key = self._key(imagined)
+            moves = self._moves(imagined, ahead, key)
+            total = score[..., None] + moves.price + self._denoised(log_u, log_v, step, imagined.lag, moves)
+            if self.frame is not None:
+                total = total.masked_fill(moves.following < 0, IMPOSSIBLE)
+            if self.given:
+                total = total + self._contradiction(moves.following, step, length)
+            score, index = total.flatten(1).topk(min(self.config.beam_width, total[0].numel()), 1)
+            beam, move = index // total.shape[2], index % total.shape[2]
+            imagined = self._act(imagined, ahead, key, moves, beam, move)
+            actions = torch.cat([actions[rows, beam], (move // self.num_outcomes)[..., None]], 2)
+            states = torch.cat([states[rows, beam], imagined.states[..., None]], 2)
+            if step + 1 == due:
+                kept, ancestors = imagined, torch.arange(score.shape[1], device=score.device).expand_as(score)
+            elif step >= due:
+                ancestors = ancestors[rows, beam]
+        return score, actions, states, (kept, ancestors)
+
+    def _key(self, imagined: Imagined) -> tuple[Tensor, Tensor]:
+        """The cell ahead, and the key of the step table."""
+        if self.frame is None:
+            return imagined.states, imagined.states
+        ahead = self.frame.ahead[imagined.states]
+        look = imagined.maps.gather(-1, ahead[..., None]).squeeze(-1)
+        return ahead, look * self.num_carried + imagined.carried
+
+    def _moves(self, imagined: Imagined, ahead: Tensor, key: Tensor) -> Moves:
+        price, outcome = self.price[key], self.outcomes[key]
+        if self.frame is None:
+            return Moves(price, outcome)
+        if self.adaptation is None or self.ids is None or self.visits is None:
+            return Moves(price, self.frame.following[imagined.states[..., None], outcome])
+        config, beliefs = self.config, self.adaptation.beliefs(self.ids, key, self.log_action[key])
+        observed = beliefs.effect >= 0
+        if len(self.adaptation.effects.outcome):
+            instead = self.adaptation.effects.outcome[beliefs.effect.clamp(min=0)]
+            outcome = torch.where(self._per_move(observed), self._per_move(instead), outcome)
+            price = torch.where(self._per_move(observed), 0.0, price)
+        # The way ahead is free if anything is believed to lead there.
+        free = ((outcome == ADVANCE) & (price > IMPOSSIBLE / 2)).any(-1, keepdim=True)
+        tries = beliefs.unknown & ~free
+        here = self.visits.gather(1, imagined.states)[..., None]
+        try_price = torch.where(here > 0, config.try_price / here, -IMPOSSIBLE)
+        helpless = (beliefs.contradicted & ~beliefs.prepares.any(-1))[..., None]  # what is known to help comes first
+        try_price = torch.where(helpless, config.preparation_price, try_price)
+        price = torch.where(self._per_move(beliefs.prepares), -config.preparation_price, price)
+        price = torch.where(self._per_move(tries), -self._per_move(try_price.expand_as(tries)), price)
+        price = price.masked_fill(self._per_move(beliefs.idle), IMPOSSIBLE)
+        following = self.frame.following[imagined.states[..., None], outcome]
+        waits = self._per_move(tries | beliefs.prepares)
+        following = torch.where(self._per_move(tries), imagined.states[..., None], following)
+        visits = self.visits.gather(1, following.clamp(min=0).flatten(1)).view_as(price)
+        enters = following // 4 == ahead[..., None]
+        price = price - torch.where(waits, 0.0, config.visit_price * visits)
+        price = price - 2 * config.preparation_price * (imagined.prepared[..., None] & ~enters)
+        return Moves(price, following, waits, beliefs, tries)
+
+    def _per_move(self, of_actions: Tensor) -> Tensor:
+        """[..., A] -> [..., A · R]."""
+        return of_actions if self.num_outcomes == 1 else of_actions.repeat_interleave(self.num_outcomes, -1)
+
+    def _denoised(self, log_u: Tensor, log_v: Tensor, step: int, lag: Tensor, moves: Moves) -> Tensor:
+        """The denoiser's terms of the score."""
+        length, following = log_u.shape[1], moves.following.clamp(min=0)
+        if moves.waits is None:
+            terms = self._per_move(log_u[:, step, None])
+            if step + 1 < length and self.config.state_weight:
+                value = log_v[:, step + 1].gather(1, following.flatten(1)).view_as(following)
+                terms = terms + self.config.state_weight * value
+            return terms
+        clock = step - lag
+        terms = self._per_move(log_u[self.rows, clock])
+        if self.config.state_weight:
+            after = (clock + 1).clamp(max=length - 1)
+            value = log_v[self.rows[..., None], after[..., None], following]
+            terms = terms + self.config.state_weight * torch.where((clock + 1 < length)[..., None], value, 0.0)
+        return torch.where(moves.waits, 0.0, terms)
+
+    def _act(
+        self, imagined: Imagined, ahead: Tensor, key: Tensor, moves: Moves, beam: Tensor, move: Tensor
+    ) -> Imagined:
+        """What the sequences `beam` [n, w] have come to after their moves."""
+        rows, action = self.rows, move // self.num_outcomes
+        states = moves.following[rows, beam, move].clamp(min=0)
+        if self.frame is None:
+            return imagined.rows(rows, beam)._replace(states=states)
+        imagined, cell, key = imagined.rows(rows, beam), ahead[rows, beam], key[rows, beam]
+        look, carried = self.table.look[key, action], self.table.carried[key, action]
+        lag, prepared = imagined.lag, imagined.prepared
+        if moves.beliefs is not None and moves.tries is not None and moves.waits is not None and self.adaptation:
+            effect = moves.beliefs.effect[rows, beam, action]
+            if len(self.adaptation.effects.outcome):
+                known, which = effect >= 0, effect.clamp(min=0)
+                look = torch.where(known, self.adaptation.effects.look[which, key], look)
+                carried = torch.where(known, self.adaptation.effects.carried[which, key], carried)
+            tried = moves.tries[rows, beam, action]
+            look, carried = torch.where(tried, self.floor, look), torch.where(tried, imagined.carried, carried)
+            prepared = moves.waits[rows, beam, move]
+            lag = lag + prepared
+        return Imagined(
+            states, imagined.maps.scatter(2, cell[..., None], look[..., None].int()), carried, lag, prepared
+        )
+
+    def _contradiction(self, following: Tensor, step: int, length: int) -> Tensor:
+        """What moves lose that contradict what is given, [n, 1 or w, moves]."""
+        lost = torch.zeros((), device=following.device)
+        if (given := self.given.get("actions")) is not None:
+            action = torch.arange(following.shape[-1], device=following.device) // self.num_outcomes
+            differs = given[:, step, None] & (self.tokens["actions"][:, step, None] != action)
+            lost = lost + IMPOSSIBLE * differs[:, None]
+        if (given := self.given.get("states")) is not None and step + 1 < length:
+            differs = given[:, step + 1, None, None] & (self.tokens["states"][:, step + 1, None, None] != following)
+            lost = lost + IMPOSSIBLE * differs
+        return lost
