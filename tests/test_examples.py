@@ -72,7 +72,7 @@ def test_it_is_learnt_and_evaluated(example, method):
     assert next(iter(found.planner.metrics)) == EXAMPLES[name]
     assert found.expert is not None
     json.dumps(to_record("mine", short, range(2000, 2003), run_config, found))
-    assert console.evaluation_table("mine", found).row_count == 3
+    assert console.evaluation_table("mine", found).renderables[0].row_count == 3
     for one in found.rollouts:
         assert one.actions.shape == (one.num_steps, *task.spec.actions.shape)
     plan_length = planner.config.action_steps if method == "GenPlan-M" else 1
