@@ -101,6 +101,7 @@ CASES = [
 ] + [
     ("MazeS4G1", "GenPlan-M", {"preset": "paper", "num_candidates": 1, "full_noise_prob": 0.0}),
     ("MazeS4G1", "GenPlan-M", {"num_candidates": 3, "position_embedding": True, "entropy_bound": 0.3, "eta": 0.5}),
+    ("MazeS4G1", "GenPlan-M", {"order": "chain", "num_candidates": 3, "action_steps": 3, "temperature": 0.5}),
     ("MazeS4G1", "GenPlan-U", {"order": "near-to-far", "top_p": 0.9}),
     ("Pendulum-v1", "GenPlan-M", {"num_candidates": 3, "context_length": 1}),
 ]

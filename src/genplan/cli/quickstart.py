@@ -59,7 +59,8 @@ def quickstart(
             iterations=4, temperature=0.0, action_steps=10,
         )  # fmt: skip
         recipe: list[Any] = [EraseLoops(), SYMMETRY, COLOR_PERMUTATION]
-        trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, recipe)
+        with console.status("2 of 4  a model of one step (some seconds)"):
+            trainer = runs.create_run(out, TASK, "GenPlan-M", planner, training, data.name, recipe)
     fit(console, trainer, "2 of 4  training")
     console.print("3 of 4  unseen mazes, beside a random policy and the bot that gave the demonstrations")
     loaded, task, seeds = policy.load(out), tasks.get(TASK), VALIDATION_SEEDS[:episodes]

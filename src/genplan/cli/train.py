@@ -183,7 +183,8 @@ def _open_run(
     if given.data is None:
         for name in tasks.task_names(task):
             collect_demos(console, CollectConfig(name))
-    return runs.create_run(folder, task, method, planner, training, given.data, recipe)
+    with console.status("windows, and what is learnt before the training (some seconds)"):
+        return runs.create_run(folder, task, method, planner, training, given.data, recipe)
 
 
 def fit(console: Console, trainer: Trainer, label: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ class GridFrame:
         return torch.where(near, ((forward + 1) * 3 + side + 1) * 4 + turn, FURTHER)
 
 
-class StepModel(nn.Module):
+class StepModel(nn.Module, ABC):
     """A table of steps, to be learnt; how often what was demonstrated, and which channels hold names, goes with it."""
 
     log_prior: Tensor
@@ -101,15 +102,14 @@ class StepModel(nn.Module):
         self.num_actions, self.sizes = spec.actions.n or 0, sizes
         self.register_buffer("log_prior", torch.full((self.num_actions,), -math.log(self.num_actions)))
         self.register_buffer("num_outcomes", torch.ones((), dtype=torch.int64))  # R
-        self.register_buffer(
-            "demonstrated", torch.zeros(math.prod(sizes), self.num_actions, dtype=torch.int16)
-        )  # [K, A]
+        shape = (math.prod(sizes), self.num_actions)
+        self.register_buffer("demonstrated", torch.zeros(shape, dtype=torch.int16))  # [K, A]: how often
         self.register_buffer("exchangeable", torch.zeros(len(sizes), dtype=torch.bool))  # channels that hold mere names
         self._made: tuple[list[tuple[int, int]], StepTable] | None = None
 
+    @abstractmethod
     def nll(self, data: Transitions) -> dict[str, Tensor]:
         """Parts of the loss."""
-        raise NotImplementedError
 
     def table(self) -> StepTable:
         """Made once, for as long as nothing is learnt or loaded."""
@@ -119,12 +119,13 @@ class StepModel(nn.Module):
                 self._made = versions, self.make_table()
         return self._made[1]
 
+    @abstractmethod
     def make_table(self) -> StepTable:
-        raise NotImplementedError
+        """What the networks say of every key."""
 
+    @abstractmethod
     def joint_logits(self, before: Tensor) -> Tensor:
         """[N, channels] -> [N, A, outcomes]."""
-        raise NotImplementedError
 
     def _joint_nll(self, logits: Tensor, data: Transitions) -> Tensor:
         pair = data.actions * logits.shape[-1] + data.outcomes

@@ -111,7 +111,7 @@ class Chain:
         lag = torch.zeros_like(states)
         self.imagined = Imagined(*(one[:, None] for one in (states, maps.int(), carried, lag, lag.bool())))
         self.cost: Callable[[], PreparedCost] | None = None
-        self.energy, self._nll = torch.zeros(()), torch.zeros(())
+        self.energy = self._nll = torch.zeros(len(states), device=states.device)  # of the plans as they are proposed
         self.num_outcomes = self.table.outcome.shape[-1]
         price = self.table.log_ratio[..., None] + self.table.log_prob
         if config.cutoff:
@@ -151,8 +151,7 @@ class Chain:
             for name, log in (("actions", log_u), ("states", log_v))
         }
         nll = -log_probs["actions"][:, known:due].sum(1)
-        self.energy = nll + (self._nll if known else 0.0)
-        self._nll = self.energy
+        self.energy = self._nll = self._nll + nll
         if needed is not None:
             self.energy = self.energy + self.config.cost_weight * needed[self.rows, best].squeeze(1)
         self.tokens |= tokens
