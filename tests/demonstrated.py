@@ -29,8 +29,8 @@ def demonstrations(name):
 def fit(model, spec, episodes, held_out, transforms=(), steps=300):
     """In fewer and smaller steps than it takes to learn a thousand episodes; the windows held out."""
     parts = Windows(spec, episodes, WindowNeeds(5), 0.0, transforms), Windows(spec, held_out, WindowNeeds(5))
-    with mock.patch.multiple(step_training, STEPS=steps, BATCH=256):
-        step_training.fit_step_model(model, *parts)
+    with mock.patch.object(step_training, "BATCH", 256):
+        step_training.fit_step_model(model, *parts, steps)
     return parts[1]
 
 

@@ -21,6 +21,7 @@ from genplan import checkpoint, config, migrations, planners, presets, tasks
 from genplan.errors import UserError, error_location
 from genplan.planners import reference
 from genplan.planners.base import LearnedPlanner
+from genplan.planners.exploration import ExploringPlanner
 from genplan.tasks.files import import_object
 from genplan.types import Planner, Task
 
@@ -59,7 +60,7 @@ def load_for_eval(
     """A planner by name, its config (empty if it has no network), and its task; `options` by the names of settings.
 
     Task and `method` are needed if they are files: none is run because a run folder names it. Of a planner without a
-    network, only `action_steps` can be chosen: by whoever plays the episodes.
+    network, only `exploration` can be chosen, and `action_steps`: by whoever plays the episodes.
     """
     options = dict(options or {})
     if checkpoint.is_run(name):
@@ -75,9 +76,12 @@ def load_for_eval(
                             "'genplan train'")  # fmt: skip
         task = tasks.get(task_name)
         if not name.startswith(UNTRAINED):
-            if of_network := [option for option in options if option != "action_steps"]:
+            if of_network := [option for option in options if option not in ("action_steps", "exploration")]:
                 raise UserError(f"{', '.join(of_network)} can be set for trained planners, found '{name}'")
-            return load_planner(name, task), {}, task
+            planner = load_planner(name, task)
+            if strength := options.get("exploration"):
+                planner = ExploringPlanner(planner, task.spec, strength)
+            return planner, {}, task
         learned, run_config = _untrained(name, task, None)
     learned = learned.with_options(**options)
     return learned.for_spec(task.spec), {**run_config, "planner": config.to_dict(learned.config)}, task

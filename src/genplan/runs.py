@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from genplan import checkpoint, presets, tasks
+from genplan import checkpoint, planners, presets, tasks
 from genplan import config as settings
 from genplan.collect import CollectConfig, collect
 from genplan.data import store
@@ -53,12 +53,13 @@ def create_run(
     if transforms is None:
         transforms = presets.default_transforms(task_name, settings.get(planner, "preset", "default"))
     recipe, task_data = presets.recipe_to_json(transforms), _load_data(task_name, dataset)
-    plain = settings.to_dict(planner)
+    spec = _common_spec([task.spec for task, _ in task_data])
+    plain = settings.to_dict(planners.planner_class(method).resolved(planner, spec))
     named = {"task": task_name, "method": method, "codec": checkpoint.own_codec(plain) or ""}
     config = {
         "format": checkpoint.FORMAT, "method": method, "task": task_name,
         "files": {key: checkpoint.file_identity(name) for key, name in named.items() if ".py:" in name},
-        "spec": _common_spec([task.spec for task, _ in task_data]).to_json(),
+        "spec": spec.to_json(),
         "planner": plain, "training": settings.to_dict(training), "transforms": recipe,
         "dataset": {
             "name": "+".join(data.name for _, data in task_data),
@@ -118,7 +119,8 @@ def check_same(
     given["transforms"] = presets.recipe_to_json(transforms)
     if found["method"] == given["method"]:
         found |= settings.leaves(settings.from_dict(type(planner), config["planner"]))
-        given |= settings.leaves(planner)
+        spec = PlanSpec.from_json(config["spec"])
+        given |= settings.leaves(planners.planner_class(method).resolved(planner, spec))
     found |= settings.leaves(settings.from_dict(TrainConfig, config["training"]))
     given |= settings.leaves(training)
     differences = [f"{name} is {short(found[name], 80)} there, {short(value, 80)} given"
@@ -200,6 +202,8 @@ def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData, store
         # Where nothing is to be reached, the end of an episode is no better to learn from than its start.
         exponent = 0.0 if task.success is None else training.goal_proximity_exponent
         parts[0].append(Windows(spec, episodes, needs, exponent, transforms))
+        replacing = [one for one in transforms if getattr(one, "replaces", False)]  # what is learnt is what is held out
+        held_out = extend_episodes(replacing, spec, held_out, np.random.default_rng(training.seed))
         parts[1].append(Windows(spec, held_out, needs))
     windows, validation = (part[0] if len(part) == 1 else TaskMixture(part) for part in parts)
     with run_lock(folder):  # not before: what cannot be trained leaves no folder behind

@@ -208,6 +208,7 @@ class Trainer:
             for name, value in found.items():
                 metrics[f"val/{name}"] = metrics.get(f"val/{name}", 0.0) + value.item() / VALIDATION_BATCHES
         self._log(metrics)
+        self.planner.after_validation({name.removeprefix("val/"): value for name, value in metrics.items()})
         if metrics["val/loss"] <= self.best_loss:
             self.best_loss = metrics["val/loss"]
             metadata = {"step": self.step, "validation": metrics}

@@ -10,6 +10,7 @@ import torch
 from genplan.data.transforms import (
     TRANSFORMS,
     ColorPermutation,
+    EitherOrder,
     MapRandomization,
     Stitch,
     Symmetry,
@@ -23,7 +24,7 @@ from genplan.data.transforms.symmetry import BoundSymmetry
 from genplan.data.windows import Drawn, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.types import WindowNeeds
+from genplan.types import Observations, WindowNeeds
 
 from ..samples import sample_field
 from .worlds import (
@@ -222,6 +223,43 @@ def test_a_spec_without_goals_has_no_objects_to_add(rooms):
     assert set(windows.sample(32, Rng.of(0)).tokens) == {"states"}
 
 
+# --- missions in either order ----------------------------------------------------------------------------------------
+
+
+def test_missions_are_joined_in_either_order(rooms):
+    words = {word: number for number, word in enumerate(SPEC.fields["mission"].vocabulary)}
+    windows, batch = all_windows(SPEC, rooms[:4])
+    said = ["go to the red ball and open the door", "get the key", "key and ball and door", "and ball"]
+    then = ["open the door and go to the red ball", "get the key", "key and ball and door", "ball and"]
+    tokens = torch.zeros(batch.num_scenes, 12, dtype=torch.int64)
+    for row, text in enumerate(said):
+        tokens[row, : len(text.split())] = torch.tensor([words[word] for word in text.split()])
+    batch = replace(batch, scene=Observations({**batch.scene.fields, "mission": tokens}))
+    bound = EitherOrder("and").bind(windows)
+    exchanged = torch.arange(batch.num_scenes) < 4
+    changed = bound.apply(batch, exchanged)
+    shown = [SPEC.fields["mission"].decode(one.numpy()) for one in changed.scene["mission"]]
+    assert shown[:4] == then
+    assert torch.equal(bound.apply(changed, exchanged).scene["mission"], tokens)
+    assert torch.equal(bound.apply(batch, ~exchanged).scene["mission"], tokens)
+    assert changed.tokens is batch.tokens
+    drawn = [bound(batch, None, Rng.of(seed)).scene["mission"][0, 0] == words["open"] for seed in range(200)]
+    assert 60 < sum(drawn) < 140  # every other one: odds of a false alarm 1 in 10 ** 8
+
+
+@pytest.mark.parametrize(
+    ("spec", "conjunction", "message"),
+    [
+        (SPEC, "or", "the conjunction 'or' is not in the vocabulary of 'mission'"),
+        (number_spec(), "and", "'either_order' needs a mission, found the fields state"),
+    ],
+)
+def test_missions_that_are_not_joined_are_refused(spec, conjunction, message, rooms):
+    episodes = rooms if spec is SPEC else [numbers([0, 1, 2], [0, 1])]
+    with pytest.raises(UserError, match=message):
+        Windows(spec, episodes, WindowNeeds(3), transforms=[EitherOrder(conjunction)])
+
+
 # --- recipes ---------------------------------------------------------------------------------------------------------
 
 RECIPE = (
@@ -236,6 +274,7 @@ RECIPE = (
         "feature": ["carrying", 1],
         "types": [4, 5, 6, 7],
     },
+    {"name": "either_order", "conjunction": "and"},
 )
 
 

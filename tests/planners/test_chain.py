@@ -224,7 +224,6 @@ def few_steps(model, windows, number=4):
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi-v4"])
 def test_tasks_without_a_grid_have_chains_too(name, monkeypatch):
-    monkeypatch.setattr(step_training, "STEPS", 150)
     monkeypatch.setattr(step_training, "BATCH", 256)
     task = dataclasses.replace(task_from_gym(name), max_steps=12)
     rng, env, episodes = np.random.default_rng(0), task.make_env(), []
@@ -237,7 +236,7 @@ def test_tasks_without_a_grid_have_chains_too(name, monkeypatch):
             if terminated:
                 break
         episodes.append(numbers(np.array(states), actions[: number + 1]))
-    model = make(task.spec, order="auto")
+    model = make(task.spec, order="auto", step_model_steps=150)
     assert isinstance(model.step_model, StateStepModel)
     assert model.cost is None
     windows, held_out = Windows(task.spec, episodes[:70], model.needs), Windows(task.spec, episodes[70:], model.needs)
@@ -281,13 +280,13 @@ def test_the_cost_to_go_changes_neither_encoder_nor_denoiser(room):
 
 
 def test_a_chain_that_was_saved_and_resumed_equals_one_never_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(step_training, "STEPS", 50)
     monkeypatch.setattr(step_training, "BATCH", 128)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     data = collect(CollectConfig("LocS10N1", 24), workers=1).name
     training = TrainConfig(steps=6, batch_size=16, windows_per_scene=4, warmup_steps=2, log_every=2, validate_every=6,
                            save_every=3)  # fmt: skip
-    parts = ("LocS10N1", "GenPlan-M", SMALL, training, data, [SYMMETRY, COLOR_PERMUTATION])
+    small = override(SMALL, step_model_steps=50)
+    parts = ("LocS10N1", "GenPlan-M", small, training, data, [SYMMETRY, COLOR_PERMUTATION])
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     runs.create_run(whole, *parts).fit()
     trainer = runs.create_run(stopped, *parts)

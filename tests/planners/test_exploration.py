@@ -7,8 +7,9 @@ from genplan import planners
 from genplan.config import override
 from genplan.errors import UserError
 from genplan.flow import Rng
+from genplan.planners.exploration import ExploringPlanner
 from genplan.spec import Actions, Field, PlanSpec, Stream
-from genplan.types import Observations
+from genplan.types import Observations, Plan
 
 SPEC = PlanSpec(
     {"state": Field("category", (), (9,)), "light": Field("category", (), (2,))},
@@ -102,3 +103,44 @@ def test_exploration_is_refused_where_actions_are_not_single_tokens():
     planner = planners.build("BC", spec, planners.default_settings("BC"))
     with pytest.raises(UserError, match="expected a task with an observed states stream"):
         planner.with_options(exploration=0.5)
+
+
+class AlwaysLeft:
+    """A planner of one's own, without any memory."""
+
+    privileged, action_steps = False, None
+
+    def reset(self, observations, oracle=None):
+        return None
+
+    def plan(self, observations, memory, rng, ids, oracle=None):
+        return Plan(torch.zeros(len(ids), 3, dtype=torch.int64), confidence=torch.ones(len(ids), 3)), memory
+
+    def observe(self, memory, actions, observations, ids):
+        return memory
+
+
+def test_exploration_works_around_any_planner():
+    planner, stays, alike = ExploringPlanner(AlwaysLeft(), SPEC, 0.5), observed(0), make()
+    memory, of_network = planner.reset(stays), alike.reset(stays)
+    assert planner.plan(stays, memory, Rng.of(0, ROWS), ROWS)[0].confidence is not None  # nothing is tried: as it is
+    for _ in range(12):
+        memory = planner.observe(memory, torch.zeros(NUMBER, dtype=torch.int64), stays, ROWS)
+        of_network = alike.observe(of_network, torch.zeros(NUMBER, dtype=torch.int64), stays, ROWS)
+    plan, _ = planner.plan(stays, memory, Rng.of(0, ROWS), ROWS)
+    tried = alike.exploratory_action(stays, of_network, Rng.of(0, ROWS), ROWS)
+    assert plan.confidence is None
+    assert 0.1 < share(tried) < 0.8
+    assert torch.equal(plan.actions, tried.clamp(min=0)[:, None])  # the same as in planners that have it built in
+
+
+@pytest.mark.parametrize(
+    ("spec", "exploration", "message"),
+    [
+        (SPEC, 0.0, "exploration is 0.0, expected more than 0"),
+        (PlanSpec({"position": Field("vector", (2,))}, Actions(3), {}), 0.5, "observed states and discrete actions"),
+    ],
+)
+def test_exploration_needs_what_it_counts(spec, exploration, message):
+    with pytest.raises(UserError, match=message):
+        ExploringPlanner(AlwaysLeft(), spec, exploration)

@@ -42,7 +42,7 @@ def test_training_overfits_one_maze():
     spec = grid_spec(7, 7)
     episode = max(go_to(spec, 8, walls=4), key=len)
     assert len(episode) >= 5
-    model = make(spec, temperature=0.0, context_length=1, encoder_iterations=4).train()
+    model = make(spec, order="confidence", temperature=0.0, context_length=1, encoder_iterations=4).train()
     windows = Windows(spec, [episode], model.needs)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     torch.manual_seed(0)  # of the number of iterations of the grid's encoder

@@ -106,7 +106,9 @@ def test_asking_changes_nothing():
 
 
 def make(spec, **settings):
-    config = override(planners.default_settings("GenPlan-M"), hidden_size=32, num_layers=1, **settings)
+    config = override(
+        planners.default_settings("GenPlan-M"), hidden_size=32, num_layers=1, order="confidence", **settings
+    )
     return planners.build("GenPlan-M", spec, config).eval()
 
 

@@ -47,8 +47,10 @@ def test_settings_of_single_tasks():
     assert [one["name"] for one in tasks.get("LocS10N1").transforms] == [
         "stitch", "map_randomization", "symmetry", "color_permutation",
     ]  # fmt: skip
-    assert [one["name"] for one in tasks.get("MazeS7G2").transforms] == ["symmetry", "color_permutation"]
-    assert [one["name"] for one in tasks.get("DoorsOrder").transforms] == ["symmetry"]
+    maze = ["erase_loops", "symmetry", "color_permutation"]
+    assert [one["name"] for one in tasks.get("MazeS7G1").transforms] == maze
+    assert [one["name"] for one in tasks.get("MazeS7G2").transforms] == [*maze, "either_order"]
+    assert [one["name"] for one in tasks.get("DoorsOrder").transforms] == ["erase_loops", "symmetry"]
     assert tasks.get("LocS10N1").transforms[-1]["words"] == ["red", "green", "blue", "purple", "yellow", "grey"]
     assert tasks.get("LocS10N1").transforms[-1]["types"] == [4, 5, 6, 7]
     assert {name for name in tasks.TASKS if tasks.get(name).budget_minutes == 40} == {

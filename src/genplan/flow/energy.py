@@ -81,18 +81,35 @@ class EntropyBound(nn.Module):
 
     Add `penalty(entropy)` to the loss, step the network, then `update(entropy)`: lambda rises while the entropy is
     below beta and falls, to zero at the lowest, while it is above. It is a buffer, so it is saved with the model.
+
+    beta  None: found in training. The demonstrations' own entropy is at most what held-out ones cost a model, their
+          negative log-likelihood; the lowest that was `observed`, times SHARE, is the bound. A model that is surer than
+          that of what it was trained on has learnt demonstrations by heart.
     """
 
+    SHARE = 0.9  # a moving average of the weights is evaluated, which lags behind
     multiplier: Tensor
+    beta: Tensor
 
-    def __init__(self, beta: float, learning_rate: float = 1e-2, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self, beta: float | None, learning_rate: float = 1e-2, device: torch.device | str | None = None
+    ) -> None:
         super().__init__()
-        if beta < 0:
+        if beta is not None and beta < 0:
             raise ValueError(f"the entropy bound is {beta}, expected at least 0 nats")
         if learning_rate <= 0:
             raise ValueError(f"the multiplier's learning rate is {learning_rate}, expected more than 0")
-        self.beta, self.learning_rate = beta, learning_rate
+        self.learning_rate, self.is_found, self.is_on = learning_rate, beta is None, beta != 0
         self.register_buffer("multiplier", torch.zeros((), device=device))
+        # A hand-set bound is no weight; one that was found must be there when a training is resumed.
+        self.register_buffer("beta", torch.tensor(beta or 0.0, device=device), persistent=beta is None)
+
+    @torch.no_grad()
+    def observe(self, nll: float) -> None:
+        """What held-out demonstrations cost, in nats per token at pure noise."""
+        if self.is_found:
+            found = self.SHARE * nll
+            self.beta.fill_(min(found, self.beta.item()) if self.beta else found)
 
     def penalty(self, entropy: Tensor) -> Tensor:
         return -self.multiplier * entropy

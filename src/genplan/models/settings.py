@@ -9,9 +9,9 @@ from genplan.errors import UserError
 
 
 def at_least(config: Any, least: float, *names: str, most: float = 10**6) -> None:
-    """Both ends: what a file says must not become a network, or a wait, of any size."""
+    """Both ends: what a file says must not become a network, or a wait, of any size. None is left open."""
     for name in names:
-        if not least <= (value := getattr(config, name)) <= most:
+        if getattr(config, name) is not None and not least <= (value := getattr(config, name)) <= most:
             expected = f"at most {most}" if value > most else f"at least {least}"
             raise UserError(f"{name} is {value}, expected {expected}")
 

@@ -235,18 +235,23 @@ class StateStepModel(StepModel):
         return StepTable(*self._outcomes(self.joint_logits(keys[:, None])), nothing, nothing)
 
 
-def make_step_model(spec: PlanSpec) -> StepModel | None:
-    """The step model that fits a task; None where states are not observed, actions are no tokens, or keys too many."""
+def step_model_class(spec: PlanSpec) -> type[GridStepModel | StateStepModel] | None:
+    """What fits a task; None where states are not observed, actions are no tokens, or keys too many."""
     if spec.state_field is None or spec.actions.n is None or spec.states is None:
         return None
     others = [name for name in spec.fields if name not in (spec.state_field, spec.grid_field)]
     if spec.geometry is not None and spec.geometry.directions == 4:
         sizes = grid_sizes(spec)
         fits = math.prod((*sizes[0], *sizes[1])) <= MAX_KEYS
-        return GridStepModel(spec) if fits and not _of_kind(spec, others, "vector") else None
+        return GridStepModel if fits and not _of_kind(spec, others, "vector") else None
     if spec.states.size > MAX_KEYS // 16 or _of_kind(spec, others, "vector", "category"):
         return None
-    return StateStepModel(spec)
+    return StateStepModel
+
+
+def make_step_model(spec: PlanSpec) -> StepModel | None:
+    fitting = step_model_class(spec)
+    return None if fitting is None else fitting(spec)
 
 
 def _of_kind(spec: PlanSpec, names: Sequence[str], *kinds: str) -> bool:

@@ -48,7 +48,7 @@ class LearnedPlanner(nn.Module):
 
     def __init__(self, spec: PlanSpec, config: Any) -> None:
         super().__init__()
-        self.spec, self.config = spec, config
+        self.spec, self.config = spec, self.resolved(config, spec)
         self.privileged: bool = getattr(config, "privileged_goals", False)
         if self.privileged and spec.goals is None:
             raise UserError(
@@ -56,6 +56,11 @@ class LearnedPlanner(nn.Module):
             )
         self.codec = make_codec(spec.actions, config.codec)
         self._check_memory()
+
+    @classmethod
+    def resolved(cls, config: Any, spec: PlanSpec) -> Any:
+        """The settings with those filled in that are left open (None, auto), as they suit a task."""
+        return config
 
     def _check_memory(self) -> None:
         memory: MemoryConfig = self.config.memory
@@ -98,6 +103,9 @@ class LearnedPlanner(nn.Module):
 
     def after_step(self, losses: Losses) -> None:
         """Between the optimizer's step and the moving average: what is learnt by other means than gradients."""
+
+    def after_validation(self, metrics: Mapping[str, float]) -> None:
+        """With the means of what `loss` tells, on held-out demonstrations, of the averaged weights."""
 
     def origin(self, current: Observations) -> Tensor | None:
         """What actions are relative to, [B, A]."""
@@ -225,7 +233,7 @@ class LearnedPlanner(nn.Module):
             raise UserError(
                 f"{wrong[0]} cannot be set for a trained {type(self).__name__}; expected {', '.join(known)}"
             )
-        return self._with(config=override(self.config, **options)) if options else self
+        return self._with(config=self.resolved(override(self.config, **options), self.spec)) if options else self
 
     def for_spec(self, spec: PlanSpec) -> Self:
         """The same weights, in a task whose grid may be of another size."""

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from genplan.flow import Masks, Rng, Tokens
 from genplan.flow.orders import Proposal
-from genplan.models.cost import ARRIVED, PreparedCost
+from genplan.models.cost import PreparedCost
 from genplan.models.settings import at_least
 from genplan.models.step import ADVANCE, GridFrame, StepModel, carried_values, grid_sizes, number
 from genplan.planners.adaptation import Adaptation, Beliefs
@@ -52,9 +52,11 @@ class ChainConfig:
     preparation_price: float = 2.0  # of what opens the way; twice as much more if the way is not taken then
     try_price: float = 8.0  # of an action whose effect is unknown, divided by how often anything was done here
     visit_price: float = 2.0  # of every earlier visit of a planned state, since anything changed
+    step_model_steps: int = 1200  # of the training of the step model, before that of the planner
 
     def __post_init__(self) -> None:
         at_least(self, 1, "beam_width", most=4096)
+        at_least(self, 1, "step_model_steps", most=10**6)
         at_least(self, 0, "state_weight", "cost_weight", "cutoff", "preparation_price", "try_price", "visit_price")
 
 
@@ -161,12 +163,8 @@ class Chain:
         """Steps that sequences [n, w, steps] need to arrive: [n, w]; None without a cost-to-go."""
         if self.cost is None:
             return None
-        _, width, length = states.shape
-        steps = torch.arange(known + 1, known + 1 + length, device=states.device)
-        at = steps.clamp(max=known + length - 1).repeat(width)
-        left = self.cost()(states.flatten(1), at).view_as(states)
-        arrived = left < ARRIVED
-        return torch.where(arrived.any(-1), steps[arrived.int().argmax(-1)], steps[-1] + left[..., -1])
+        shared = self.tokens["states"][:, None, 1 : known + 1].expand(-1, states.shape[1], -1)
+        return self.cost().needed(torch.cat([shared, states], 2), known)
 
     def _beam(
         self, log_u: Tensor, log_v: Tensor, known: int, due: int

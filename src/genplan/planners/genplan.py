@@ -24,6 +24,7 @@ Details, and where the `default` preset differs from the paper (the preset `pape
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -31,6 +32,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
@@ -43,7 +45,7 @@ from genplan.models.encoders import Encoding, SceneEncoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.models.sequence import make_denoiser
 from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
-from genplan.models.step import GridStepModel, StepModel, make_step_model
+from genplan.models.step import GridStepModel, make_step_model, step_model_class
 from genplan.planners.adaptation import Adaptation
 from genplan.planners.base import LearnedPlanner, distance_weights
 from genplan.planners.chain import Chain, ChainConfig
@@ -63,11 +65,11 @@ COST_SHARE = 0.1  # of the cost-to-go's loss; it shares no weights, but the norm
 class SamplerConfig:
     """How a plan is denoised."""
 
-    iterations: int = 10
+    iterations: int | None = None  # calls of the network; None: 4 of a chain, else 10
     # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
-    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "confidence"
+    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
     goals_first: bool = True
-    temperature: float = 0.5
+    temperature: float | None = None  # None: 0 of a chain, else 0.5
     top_p: float = 1.0
     eta: float = 0.0
     num_candidates: int = 1  # plans per decision, of which the one of least energy is taken
@@ -89,7 +91,7 @@ class GenPlanConfig:
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     chain: ChainConfig = field(default_factory=ChainConfig)
     horizon: int = 10
-    action_steps: int = 1  # actions executed of each plan
+    action_steps: int | None = None  # actions executed of each plan; None: all of a chain, else one
     subgoal_types: tuple[str, ...] = ("target",)
     source: Literal["mask", "uniform"] = "mask"
     preset: Literal["default", "paper"] = "default"
@@ -97,14 +99,14 @@ class GenPlanConfig:
     full_noise_prob: float = 0.5  # of training windows, or of their prefixes, those of which nothing is shown
     conditioning_prob: float = 0.2  # of streams shown as given, so that goal-conditioned plans are in distribution
     horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
-    entropy_bound: float = 0.0
+    entropy_bound: float | None = None  # None: found in training, from what held-out demonstrations cost
     outcome_memory: bool = True  # with exploration: learn within an episode from what came otherwise than planned
 
     def __post_init__(self) -> None:
         at_least(self, 1, "horizon", "action_steps", most=4096)
         at_least(self, 0, "horizon_discount", "entropy_bound")
         probability(self, "prefix_prob", "full_noise_prob", "conditioning_prob")
-        if self.action_steps > self.horizon:
+        if self.action_steps is not None and self.action_steps > self.horizon:
             raise UserError(f"action_steps is {self.action_steps}, expected at most the horizon, {self.horizon}")
         if self.memory.visit_memory and self.preset == "paper":
             raise UserError("the preset 'paper' has no visit memory; use preset 'default', or visit_memory False")
@@ -115,13 +117,14 @@ class GenPlan(LearnedPlanner):
     config: GenPlanConfig
     options = (
         "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
-        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig)),
+        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig) if one.name != "step_model_steps"),
     )  # fmt: skip
     variants = ("source",)
     keeps_trace = True
 
     def __init__(self, spec: PlanSpec, config: GenPlanConfig) -> None:
         super().__init__(spec, config)
+        config = self.config
         sizes = (spec, config.network, config.memory, config.horizon)
         self.denoiser: nn.Module
         if config.preset == "paper":
@@ -132,29 +135,32 @@ class GenPlan(LearnedPlanner):
             self.denoiser = make_denoiser(*sizes, self.codec)
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
-        self.step_model = self._make_step_model()
+        self.step_model = make_step_model(spec) if self.order == "chain" else None
         self.cost: CostToGo | None = None
         if isinstance(self.step_model, GridStepModel) and isinstance(self.denoiser, Denoiser):
             self.cost = CostToGo(config.network.hidden_size, config.horizon)
 
-    def _make_step_model(self) -> StepModel | None:
-        """If plans are to be chains."""
-        order, config = self.config.sampler.order, self.config
-        chains = config.source == "mask" and config.horizon > 1 and config.preset == "default"
-        model = make_step_model(self.spec) if order in ("auto", "chain") and chains else None
-        if order == "chain" and model is None:
+    @classmethod
+    def resolved(cls, config: GenPlanConfig, spec: PlanSpec) -> GenPlanConfig:
+        sampler, learnable = config.sampler, step_model_class(spec) is not None
+        fits = learnable and config.source == "mask" and config.horizon > 1 and config.preset == "default"
+        if sampler.order == "chain" and not fits:
             raise UserError(
                 "the order 'chain' needs masks as the source, a horizon of at least 2, and a task whose steps can be "
                 "learnt: observed states and discrete actions, and beside them categories at most; use 'near-to-far'"
             )
-        return model
+        order = sampler.order if sampler.order != "auto" else "chain" if fits else "confidence"
+        iterations, temperature, steps = (4, 0.0, config.horizon) if order == "chain" else (10, 0.5, 1)
+        sampler = replace(
+            sampler, order=order, iterations=sampler.iterations or iterations,
+            temperature=temperature if sampler.temperature is None else sampler.temperature,
+        )  # fmt: skip
+        return replace(config, sampler=sampler, action_steps=config.action_steps or steps)
 
     @property
     def order(self) -> str:
         """In which plans are denoised."""
-        if self.config.sampler.order != "auto":
-            return self.config.sampler.order
-        return "confidence" if self.step_model is None else "chain"
+        return self.config.sampler.order
 
     @property
     def path(self) -> ProbPath:
@@ -179,7 +185,8 @@ class GenPlan(LearnedPlanner):
 
     def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
         """The step model, if there is one."""
-        return {} if self.step_model is None else fit_step_model(self.step_model, windows, held_out)
+        steps = self.config.chain.step_model_steps
+        return {} if self.step_model is None else fit_step_model(self.step_model, windows, held_out, steps)
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
@@ -214,20 +221,25 @@ class GenPlan(LearnedPlanner):
         logits = network(x_t, t)
         denoised = denoising_loss(path, logits, x_1, x_t, valid, given, weights)
         if self.config.full_noise_prob:
-            nats = entropy(logits["actions"], valid_actions & noisy.reshape(-1, *(1 for _ in tokens.shape[1:])))
+            at_noise, counted = logits["actions"], valid_actions & noisy.reshape(-1, *(1 for _ in tokens.shape[1:]))
         else:  # Algorithm 1 to the letter: a second call, at pure noise
             noise = path.corrupt(x_1, 0.0, rows.fold(RNG_AGAIN), given)
-            nats = entropy(network(noise, torch.zeros_like(t))["actions"], valid_actions)
+            at_noise, counted = network(noise, torch.zeros_like(t))["actions"], valid_actions
+        nats = entropy(at_noise, counted)
         metrics = {f"loss/{name}": loss for name, loss in denoised.losses.items()}
         metrics |= {f"accuracy/{name}": value for name, value in denoised.accuracies.items()}
         metrics |= {"entropy": nats, "entropy_multiplier": self.bound.multiplier.clone()}
         total = denoised.total
         if self.cost is not None and batch.steps_left is not None:
             prepared = self._prepared_cost(self.cost, encoding, network, batch.windows_per_scene)
-            metrics["loss/cost"] = prepared.loss(batch.tokens["states"], batch.steps_left, batch.valid["states"])
+            next_goal = batch.tokens["goals"].flatten(2)[..., 0] if "goals" in batch.tokens else None
+            states, inside = batch.tokens["states"], batch.valid["states"]
+            metrics["loss/cost"] = prepared.loss(states, next_goal, batch.steps_left, inside)
             total = total + COST_SHARE * metrics["loss/cost"]
-        if self.config.entropy_bound > 0:
+        if self.bound.is_on:
             total = total + self.bound.penalty(nats)
+        if self.bound.is_found:
+            metrics["nll/noise"] = functional.cross_entropy(at_noise[counted], tokens[counted])
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
 
     def _prepared_cost(
@@ -239,8 +251,12 @@ class GenPlan(LearnedPlanner):
         return cost.prepare(encoding.grids[self.spec.grid_field or ""], context, self.spec.geometry, copies)
 
     def after_step(self, losses: Losses) -> None:
-        if self.config.entropy_bound > 0:
+        if self.bound.is_on:
             self.bound.update(losses.metrics["entropy"])
+
+    def after_validation(self, metrics: Mapping[str, float]) -> None:
+        if self.bound.is_found and math.isfinite(nll := metrics["nll/noise"]):
+            self.bound.observe(nll)
 
     def _weights(self, device: torch.device) -> dict[str, Tensor]:
         weights = {}
@@ -299,7 +315,7 @@ class GenPlan(LearnedPlanner):
         goals_first = self.order != "random" and config.goals_first and self.spec.goals is not None
         result = sample(
             self.path, network, x_0, rng, steps=steps, order=self.order,
-            first_streams=["goals"] if goals_first else [], temperature=config.temperature, top_p=config.top_p,
+            first_streams=["goals"] if goals_first else [], temperature=config.temperature or 0.0, top_p=config.top_p,
             eta=config.eta, given=given, energy_streams=["actions"], head=head, keep_trace=keep_trace,
         )  # fmt: skip
         if first is not None:  # an action that is tried was given to the sampler, but it is executed: it counts
@@ -345,15 +361,15 @@ class GenPlan(LearnedPlanner):
         """What draws states and actions jointly, and the times of the sampler."""
         sampler, horizon = self.config.sampler, self.config.horizon
         if self.order != "chain":
-            return None, sampler.iterations
+            return None, sampler.iterations or 1
         if self.step_model is None:
             raise UserError("the order 'chain' needs a step model, which this planner was trained without; use another "
                             "order, or train with --order chain")  # fmt: skip
-        calls = min(sampler.iterations, horizon)
+        calls = min(sampler.iterations or 1, horizon)
         times = [0.0, *(-(-horizon * (number + 1) // calls) / horizon for number in range(calls))]  # as in training
         adaptation = memory.adaptation
         visits = None if adaptation is None or memory.visits is None else memory.visits.counts[ids].sum(-1).float()
-        parts = (self.config.chain, sampler.temperature, observations, adaptation, ids, visits)
+        parts = (self.config.chain, sampler.temperature or 0.0, observations, adaptation, ids, visits)
         return Chain(self.spec, self.step_model, *parts), times
 
     def _start(

@@ -18,23 +18,23 @@ from genplan.models.step import GridFrame, GridStepModel, StepModel, Transitions
 from genplan.spec import PlanSpec
 from genplan.types import Batch, Observations
 
-STEPS, BATCH, LEARNING_RATE = 1200, 1024, 5e-3
+BATCH, LEARNING_RATE = 1024, 5e-3
 WINDOWS_PER_SCENE = 16
 UNCERTAIN = 0.02  # with a larger share of steps that come otherwise than expected, two outcomes are kept
 RNG_STEPS = "step model"  # label of random draws: never renamed
 
 
 def fit_step_model(
-    model: StepModel, windows: Windows | TaskMixture, held_out: Windows | TaskMixture
+    model: StepModel, windows: Windows | TaskMixture, held_out: Windows | TaskMixture, steps: int
 ) -> dict[str, float]:
     """Learn it; the losses on recorded steps that were held out."""
     parts, device = _parts(windows), model.log_prior.device
     recorded = [recorded_steps(model, part) for part in parts]
     _describe(model, parts[0], recorded)
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     with torch.enable_grad():
-        for step in range(STEPS):
+        for step in range(steps):
             rng = Rng.of(0).fold(RNG_STEPS, step)
             shown = first_steps(model, windows.sample(BATCH, rng, WINDOWS_PER_SCENE))
             known = recorded[int(rng.fold("part").integers(len(recorded)))]

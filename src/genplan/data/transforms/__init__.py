@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from genplan.data.transforms.colors import ColorPermutation
+from genplan.data.transforms.either_order import EitherOrder
 from genplan.data.transforms.loops import EraseLoops
 from genplan.data.transforms.randomize import MapRandomization
 from genplan.data.transforms.stitch import Stitch
@@ -26,7 +27,7 @@ from genplan.types import Episode
 
 Transform = BatchTransform | EpisodeTransform
 TRANSFORMS: dict[str, type[Any]] = {
-    one.name: one for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation)
+    one.name: one for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation, EitherOrder)
 }
 
 
