@@ -215,6 +215,16 @@ def test_the_clock_ends_a_search(monkeypatch):
     assert next(clock) < 10
 
 
+@pytest.mark.parametrize("name", ["MazeS4G2", "MazeClose", "DoorsOrder", "LocS10N10G2"])
+def test_a_shortest_way_is_the_shortest_from_everywhere_on_it(name):
+    for seed in range(700_000, 700_006):
+        env = level(name, seed)
+        actions = shortest_actions(env)
+        for step, action in enumerate(actions[:-1], 1):
+            env.step(action)
+            assert len(shortest_actions(env)) == len(actions) - step
+
+
 def test_other_instructions_are_refused():
     env = room(PickupInstr(ObjDesc("ball", "red")), x5y3=Ball("red"))
     with pytest.raises(UserError, match="PickupInstr"):

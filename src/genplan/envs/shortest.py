@@ -57,7 +57,10 @@ def search_steps(env_name: str, seed: int, time_limit: float = TIME_LIMIT) -> in
 
 
 def shortest_actions(env: Any, time_limit: float = TIME_LIMIT) -> list[int] | None:
-    """One of the shortest sequences of actions from the state right after `env.reset()`; `env` is not changed."""
+    """One of the shortest sequences of actions to success from the present state; `env` is not changed.
+
+    What was moved before counts where it lies now (parts that are done stay done).
+    """
     deadline = time.thread_time() + time_limit
     found = _Search(env.unwrapped, moves_objects=False).run(deadline)
     return _Search(env.unwrapped, moves_objects=True).run(deadline) if found is None else found
@@ -110,7 +113,7 @@ class _Search:
         self.offsets = (1, width, -1, -width)  # of the cell ahead, per direction
         self.num_poses = 4 * width * level.height
         self.max_steps: int = level.max_steps
-        self.parts, self.in_order = _read_instruction(level.instrs, width)
+        self.parts, self.in_order, self.done = _read_instruction(level.instrs, width)
         self.all_done = (1 << len(self.parts)) - 1
         self.to_open = frozenset[int]().union(*(part.cells for part in self.parts if part.is_open))
         self.enterable, objects = _read_grid(level.grid.grid)
@@ -236,10 +239,10 @@ class _Search:
 
     def run(self, deadline: float) -> list[int] | None:
         """The actions of a shortest episode; None if there is none, or not by `deadline`, in the thread's CPU time."""
-        goal = self.all_done * self.num_poses
-        self.start.steps[self.start_pose] = 0
+        goal, first = self.all_done * self.num_poses, self.done * self.num_poses + self.start_pose
+        self.start.steps[first] = 0
         # By least total length; the last of equals first.
-        queue = {self.start.bound[self.start_pose]: [(self.start, self.start_pose)]}
+        queue = {self.start.bound[first]: [(self.start, first)]}
         num_expanded = 0
         while queue and (total := min(queue)) <= self.max_steps:
             if not queue[total]:
@@ -250,7 +253,7 @@ class _Search:
             if steps + scene.bound[node] != total:  # reached in fewer steps since
                 continue
             if node >= goal:
-                return self._actions(scene, node)
+                return self._actions(scene, node, first)
             num_expanded += 1
             if num_expanded % 512 == 0 and time.thread_time() > deadline:
                 return None
@@ -262,27 +265,31 @@ class _Search:
                     queue.setdefault(steps + after.bound[target], []).append((after, target))
         return None
 
-    def _actions(self, scene: _Scene, node: int) -> list[int]:
+    def _actions(self, scene: _Scene, node: int, first: int) -> list[int]:
         actions: list[int] = []
-        while (scene, node) != (self.start, self.start_pose):
+        while (scene, node) != (self.start, first):
             scene, node, action = scene.came_from[node]
             actions.append(action)
         return actions[::-1]
 
 
-def _read_instruction(instruction: Any, width: int) -> tuple[list[_Part], bool]:
-    """The parts of an instruction, and whether they count in this order only."""
+def _read_instruction(instruction: Any, width: int) -> tuple[list[_Part], bool, int]:
+    """The parts of an instruction, whether they count in this order only, and which are done already, as bits."""
     is_sequence = isinstance(instruction, SeqInstr)
-    parts = [instruction.instr_a, instruction.instr_b] if is_sequence else [instruction]
+    parts, done = [instruction], [False]
+    if is_sequence:
+        parts = [instruction.instr_a, instruction.instr_b]
+        done = [getattr(instruction, f"{half}_done", False) == "success" for half in "ab"]
     if isinstance(instruction, AfterInstr):
-        parts.reverse()
+        parts, done = parts[::-1], done[::-1]
     strict = any(getattr(part, "strict", False) for part in (instruction, *parts))
     if strict or not all(isinstance(part, GoToInstr | OpenInstr) for part in parts):
         found = " and ".join(type(part).__name__ for part in parts) + (" (strict)" if strict else "")
         raise UserError(f"the instruction is {found}, expected GoToInstr or OpenInstr, not strict: use such an env")
     cells = [frozenset(width * y + x for x, y in part.desc.obj_poss) for part in parts]
     in_order = is_sequence and not isinstance(instruction, AndInstr)
-    return [_Part(c, isinstance(part, OpenInstr)) for c, part in zip(cells, parts, strict=True)], in_order
+    read = [_Part(c, isinstance(part, OpenInstr)) for c, part in zip(cells, parts, strict=True)]
+    return read, in_order, sum(is_done << bit for bit, is_done in enumerate(done))
 
 
 def _read_grid(grid: list[Any]) -> tuple[frozenset[int], dict[int, _Object]]:
