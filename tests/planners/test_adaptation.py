@@ -1,12 +1,14 @@
 """Adaptation: what is observed in an episode comes before what was learnt, for all colors at once."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from genplan.envs.babyai import babyai_spec
 from genplan.flow import Rng
 from genplan.models.step import ADVANCE, STAY, GridStepModel, StepTable, number
-from genplan.planners.adaptation import DEMONSTRATED, Adaptation
+from genplan.planners.adaptation import DEMONSTRATED, Adaptation, Observed
 from genplan.planners.chain import Chain, ChainConfig
 from genplan.types import Observations
 
@@ -70,8 +72,10 @@ def after(*steps, model=None):
 def beliefs(adaptation, look, carrying=NOTHING):
     model = adaptation.model
     key = torch.tensor([[key_of(model, look, carrying)]])
-    found = adaptation.beliefs(ROW, key, (model.table().log_ratio + model.log_prior)[key])
-    return type(found)(*(one[0, 0] for one in found))
+    unknown, found = adaptation.beliefs(ROW, key)
+    nothing = torch.zeros(1, 1, 6, dtype=torch.bool)
+    found = found or Observed(nothing.long() - 1, nothing, nothing, nothing[..., 0])
+    return SimpleNamespace(unknown=unknown[0, 0], **{name: one[0, 0] for name, one in found._asdict().items()})
 
 
 def planned(adaptation, now, visits=0):
@@ -192,7 +196,7 @@ def test_rows_do_not_meet_and_nothing_outlives_an_episode():
     action, before, then = BUMP
     adaptation.update(torch.tensor([1]), before, torch.tensor([action]), then)
     key = torch.tensor([[key_of(adaptation.model, CLOSED)]])
-    log_action = (adaptation.model.table().log_ratio + adaptation.model.log_prior)[key]
-    assert not adaptation.beliefs(torch.tensor([0]), key, log_action).idle.any()
-    assert adaptation.beliefs(torch.tensor([1]), key, log_action).idle[0, 0, FORWARD]
+    first, second = (adaptation.beliefs(torch.tensor([row]), key).observed.idle for row in (0, 1))
+    assert not first.any()
+    assert second[0, 0, FORWARD]
     assert not beliefs(Adaptation(SPEC, adaptation.model, 1), CLOSED).idle.any()

@@ -16,7 +16,8 @@ ARRIVED = 0.5  # steps left: with fewer, a plan has arrived
 
 class CostToGo(nn.Module):
     """From the features of a state's cell and of the cell ahead, its direction, the step of the plan, and what the
-    denoiser makes of the current step, where history and goals are known. Learning it changes none of these.
+    denoiser makes of the current step, where history and goals are known. It is learnt together with these, which helps
+    all of them: how far it is to the goal, every cell should know.
 
     A plan may reach one sub-goal on the way to another, and what is left then is another matter: the state in which a
     sub-goal was reached, if there is one in the plan, is known too, and whether a state reaches one is learnt beside.
@@ -32,11 +33,9 @@ class CostToGo(nn.Module):
 
     def prepare(self, features: Tensor, context: Tensor, geometry: Geometry, copies: int = 1) -> PreparedCost:
         """For scenes [M, cells, D], `copies` plans of each in turn, of which the current step is context [B, D]."""
-        places = self.places(features.detach())
+        places = self.places(features)
         scenes = torch.arange(len(features), device=features.device).repeat_interleave(copies)
-        return PreparedCost(
-            self, places, scenes, self.context(context.detach()), GridFrame.of(geometry, features.device)
-        )
+        return PreparedCost(self, places, scenes, self.context(context), GridFrame.of(geometry, features.device))
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,11 @@ class PreparedCost:
         size, width, length = states.shape
         steps = torch.arange(1, 1 + length, device=states.device)
         at = steps.clamp(max=self.cost.step.num_embeddings - 1)
-        flat = states[:, :, known:].flatten(1)
-        left, reaches = (one.view(size, width, -1) for one in self(flat, at[known:].repeat(width)))
-        if known:
-            shared = self(states[:, 0, :known], at[:known])
-            left, reaches = (
-                torch.cat([old[:, None].expand(-1, width, -1), new], 2)
-                for old, new in zip(shared, (left, reaches), strict=True)
-            )
+        each = torch.cat([states[:, 0, :known], states[:, :, known:].flatten(1)], 1)  # what is shared once
+        found = self(each, torch.cat([at[:known], at[known:].repeat(width)]))
+        shared = (one[:, None, :known].expand(-1, width, -1) for one in found)
+        own = (one[:, known:].view(size, width, -1) for one in found)
+        left, reaches = (torch.cat(parts, 2) for parts in zip(shared, own, strict=True))
         first = torch.where(reaches.any(-1), reaches.int().argmax(-1), length)[..., None]  # [B, w, 1]
         behind = steps - 1 >= first
         if bool(((left >= ARRIVED) & behind).any()):  # what is left after a sub-goal was reached

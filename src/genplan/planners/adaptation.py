@@ -26,14 +26,18 @@ DEMONSTRATED, NEW = 9, 1  # observations that what the table says counts for
 IMPLAUSIBLE = 0.01  # an action that demonstrations would do less often before such a look is unknown there
 
 
-class Beliefs(NamedTuple):
-    """What is believed of keys [n, w] and all actions [..., A], beside the table."""
+class Observed(NamedTuple):
+    """What was observed in an episode of keys [n, w] and actions, that the table does not say."""
 
-    effect: Tensor  # [n, w, A]: number of the effect that was observed to hold, −1 where the table does
+    effect: Tensor  # [n, w, A]: number of the effect that holds, −1 where the table does
     idle: Tensor  # bool [n, w, A]: known to do nothing
     prepares: Tensor  # bool [n, w, A]: known to change what is ahead, or carried, without moving; never demonstrated
-    unknown: Tensor  # bool [n, w, A]: never demonstrated or observed before such a look
     contradicted: Tensor  # bool [n, w]: whether the table was wrong about anything before such a look
+
+
+class Beliefs(NamedTuple):
+    unknown: Tensor  # bool [n, w, A]: actions never demonstrated or observed before such a look
+    observed: Observed | None  # None: nothing yet, in no episode
 
 
 class Effects:
@@ -91,6 +95,9 @@ class Adaptation:
         self.demonstrated = torch.zeros(num_kinds, model.num_actions, dtype=torch.bool, device=device)
         keys, actions = model.demonstrated.nonzero(as_tuple=True)
         self.demonstrated[self.kind_of_key[keys], actions] = True
+        # Never demonstrated, and less often done there than to be forgotten.
+        implausible = (model.table().log_ratio + model.log_prior).exp() < IMPLAUSIBLE
+        self.unknown = ~self.demonstrated[self.kind_of_key] & implausible  # [K, A]
         shape = (size, num_kinds, model.num_actions)
         self.confirmed = torch.zeros(shape, dtype=torch.int16, device=device)  # observations that agree with the table
         self.effect = torch.full(shape, -1, dtype=torch.int16, device=device)  # what holds instead
@@ -122,19 +129,17 @@ class Adaptation:
         self.effect[row, kind, action] = effect if times >= strength else -1
         self.contradicted[row, kind] = bool((self.effect[row, kind] >= 0).any())
 
-    def beliefs(self, ids: Tensor, key: Tensor, log_action: Tensor) -> Beliefs:
-        """Of keys [n, w] in the episodes `ids` [n]; `log_action` [n, w, A] is log p(a | key)."""
+    def beliefs(self, ids: Tensor, key: Tensor) -> Beliefs:
+        """Of keys [n, w] in the episodes `ids` [n]."""
         kind, rows = self.kind_of_key[key], ids[:, None]
+        unknown = self.unknown[key] & (self.confirmed[rows, kind] == 0)
+        if not len(self.effects.idle):
+            return Beliefs(unknown, None)
         effect, demonstrated = self.effect[rows, kind].long(), self.demonstrated[kind]
-        observed = effect >= 0
-        if len(self.effects.idle):
-            which = effect.clamp(min=0)
-            idle, stays = observed & self.effects.idle[which], observed & self.effects.stays[which]
-        else:
-            idle = stays = torch.zeros_like(observed)
-        new = ~demonstrated & ~observed & (self.confirmed[rows, kind] == 0)
-        unknown = new & (log_action.exp() < IMPLAUSIBLE)
-        return Beliefs(effect, idle, stays & ~idle & ~demonstrated, unknown, self.contradicted[rows, kind])
+        observed, which = effect >= 0, effect.clamp(min=0)
+        idle, stays = observed & self.effects.idle[which], observed & self.effects.stays[which]
+        prepares, contradicted = stays & ~idle & ~demonstrated, self.contradicted[rows, kind]
+        return Beliefs(unknown & ~observed, Observed(effect, idle, prepares, contradicted))
 
     def _channels(self, observations: Observations, cells: Tensor) -> Tensor:
         """The channels of keys: of what is at the cells [n], and of what is carried."""

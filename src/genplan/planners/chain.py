@@ -99,7 +99,14 @@ class Chain:
         visits        how often anything was done in each state since anything changed, [n, states]
         """
         self.config, self.temperature, self.table = config, temperature, model.table()
-        self.adaptation, self.ids, self.visits = adaptation, ids, visits
+        self.adaptation = None  # where nothing was done and observed yet, there is nothing to adapt
+        if (
+            adaptation is not None
+            and ids is not None
+            and visits is not None
+            and (bool(visits.any()) or len(adaptation.effects.idle))
+        ):
+            self.adaptation, self.ids, self.visits = adaptation, ids, visits
         states = observations[spec.state_field or ""]
         self.frame: GridFrame | None = None
         self.num_carried, maps, carried = 1, states.new_zeros(len(states), 1), torch.zeros_like(states)
@@ -119,8 +126,7 @@ class Chain:
         if config.cutoff:
             price = torch.where((self.table.log_ratio < -config.cutoff)[..., None], price + IMPOSSIBLE, price)
         self.price, self.outcomes = price.flatten(1), self.table.outcome.flatten(1)  # [K, A · R]
-        if adaptation is not None:
-            self.log_action = self.table.log_ratio + model.log_prior
+        if self.adaptation is not None:
             advances = model.demonstrated * (self.table.outcome[..., 0] == ADVANCE)
             self.floor = int(advances.sum(1).argmax()) // self.num_carried  # the look that was stepped onto most often
 
@@ -206,30 +212,43 @@ class Chain:
         price, outcome = self.price[key], self.outcomes[key]
         if self.frame is None:
             return Moves(price, outcome)
-        if self.adaptation is None or self.ids is None or self.visits is None:
-            return Moves(price, self.frame.following[imagined.states[..., None], outcome])
-        config, beliefs = self.config, self.adaptation.beliefs(self.ids, key, self.log_action[key])
-        observed = beliefs.effect >= 0
-        if len(self.adaptation.effects.outcome):
-            instead = self.adaptation.effects.outcome[beliefs.effect.clamp(min=0)]
-            outcome = torch.where(self._per_move(observed), self._per_move(instead), outcome)
-            price = torch.where(self._per_move(observed), 0.0, price)
+        if self.adaptation is not None:
+            return self._adapted(self.adaptation, imagined, ahead, key, price, outcome)
+        return Moves(price, self.frame.following[imagined.states[..., None], outcome])
+
+    def _adapted(
+        self, adaptation: Adaptation, imagined: Imagined, ahead: Tensor, key: Tensor, price: Tensor, outcome: Tensor
+    ) -> Moves:
+        """What was observed in the episode comes before what the table says."""
+        assert self.frame is not None
+        config, states = self.config, imagined.states[..., None]
+        beliefs, effects = adaptation.beliefs(self.ids, key), adaptation.effects
+        observed = beliefs.observed
+        if observed is not None:
+            holds = self._per_move(observed.effect >= 0)
+            instead = effects.outcome[observed.effect.clamp(min=0)]
+            outcome = torch.where(holds, self._per_move(instead), outcome)
+            price = torch.where(holds, 0.0, price)
         # The way ahead is free if anything is believed to lead there.
         free = ((outcome == ADVANCE) & (price > IMPOSSIBLE / 2)).any(-1, keepdim=True)
-        tries = beliefs.unknown & ~free
+        waits = tries = beliefs.unknown & ~free
         here = self.visits.gather(1, imagined.states)[..., None]
         try_price = torch.where(here > 0, config.try_price / here, -IMPOSSIBLE)
-        helpless = (beliefs.contradicted & ~beliefs.prepares.any(-1))[..., None]  # what is known to help comes first
-        try_price = torch.where(helpless, config.preparation_price, try_price)
-        price = torch.where(self._per_move(beliefs.prepares), -config.preparation_price, price)
+        if observed is not None:
+            helpless = (observed.contradicted & ~observed.prepares.any(-1))[
+                ..., None
+            ]  # what is known to help is better
+            try_price = torch.where(helpless, config.preparation_price, try_price)
+            price = torch.where(self._per_move(observed.prepares), -config.preparation_price, price)
+            waits = tries | observed.prepares
         price = torch.where(self._per_move(tries), -self._per_move(try_price.expand_as(tries)), price)
-        price = price.masked_fill(self._per_move(beliefs.idle), IMPOSSIBLE)
-        following = self.frame.following[imagined.states[..., None], outcome]
-        waits = self._per_move(tries | beliefs.prepares)
-        following = torch.where(self._per_move(tries), imagined.states[..., None], following)
+        if observed is not None:
+            price = price.masked_fill(self._per_move(observed.idle), IMPOSSIBLE)
+        waits = self._per_move(waits)
+        following = self.frame.following[states, outcome].where(~self._per_move(tries), states)
         visits = self.visits.gather(1, following.clamp(min=0).flatten(1)).view_as(price)
+        price = price - (config.visit_price * visits).masked_fill(waits, 0.0)
         enters = following // 4 == ahead[..., None]
-        price = price - torch.where(waits, 0.0, config.visit_price * visits)
         price = price - 2 * config.preparation_price * (imagined.prepared[..., None] & ~enters)
         return Moves(price, following, waits, beliefs, tries)
 
@@ -266,8 +285,8 @@ class Chain:
         look, carried = self.table.look[key, action], self.table.carried[key, action]
         lag, prepared = imagined.lag, imagined.prepared
         if moves.beliefs is not None and moves.tries is not None and moves.waits is not None and self.adaptation:
-            effect = moves.beliefs.effect[rows, beam, action]
-            if len(self.adaptation.effects.outcome):
+            if moves.beliefs.observed is not None:
+                effect = moves.beliefs.observed.effect[rows, beam, action]
                 known, which = effect >= 0, effect.clamp(min=0)
                 look = torch.where(known, self.adaptation.effects.look[which, key], look)
                 carried = torch.where(known, self.adaptation.effects.carried[which, key], carried)

@@ -58,7 +58,7 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
-COST_SHARE = 0.1  # of the cost-to-go's loss; it shares no weights, but the norm at which gradients are clipped
+COST_SHARE = 0.3  # of the cost-to-go's loss in the total
 
 
 @dataclass(frozen=True)
