@@ -41,7 +41,7 @@ def main() -> None:
                 windows = Windows(task.spec, episodes, planner.needs, training.goal_proximity_exponent)
                 training = dataclasses.replace(training, steps=steps + 2)
                 (Path(folder) / method).mkdir()
-                trainers[method] = Trainer(Path(folder) / method, planner, windows, windows, training)
+                trainers[method] = Trainer(Path(folder) / method, planner, windows, windows, training, lambda *_: {})
             taken = dict.fromkeys(SHOWN, 0.0)
             for step in range(steps + 2):
                 for method, trainer in trainers.items():

@@ -255,6 +255,25 @@ def test_a_plan_that_is_not_to_be_cut_is_executed_to_its_end():
     assert plan_steps(Turning(2), cut=False) == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
+def test_a_plan_is_executed_as_far_as_it_is_sure():
+    planner = Turning(None)
+    plan = planner.plan
+
+    def sure_of(number):
+        def made(*arguments):
+            found, memory = plan(*arguments)
+            return dataclasses.replace(found, sure_steps=torch.tensor([number])), memory
+
+        return made
+
+    planner.plan = sure_of(3)
+    assert plan_steps(planner) == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert plan_steps(planner, action_steps=2) == [0, 1] * 4
+    assert plan_steps(planner, cut=False) == [0, 1, 2, 3, 0, 1, 2, 3]
+    planner.plan = sure_of(1)
+    assert plan_steps(planner) == [0] * 8
+
+
 def test_rows_are_cut_by_themselves():
     task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=6)
     planner = Turning(None)

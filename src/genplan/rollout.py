@@ -171,8 +171,9 @@ def rollout(
             found = planner.plan(observations[waiting], memory, rng, planned_ids, oracle)
             plan, memory, planned = validated(found, len(waiting), actions_space)
             num_plans[planned_ids] += 1
-            for row, actions in zip(planned_ids.tolist(), planned, strict=True):
-                queues[row] = list(actions[: limits[row]])
+            sure = [None] * len(planned) if plan.sure_steps is None or not cut else plan.sure_steps.tolist()
+            for row, actions, most in zip(planned_ids.tolist(), planned, sure, strict=True):
+                queues[row] = list(actions[: limits[row]])[:most]
                 plan_steps[row] = 0
             if cut and plan.cut and plan.states is not None:
                 for row, states in zip(planned_ids.tolist(), plan.states[:, 1:].tolist(), strict=True):

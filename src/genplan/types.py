@@ -170,6 +170,7 @@ class Plan:
     trace: Trace | None = None  # rows are candidates: B · candidates of them
     selected: Tensor | None = None  # [B]: the row of the trace that each plan is
     cut: bool = False  # whether the rest is dropped as soon as a planned state does not come
+    sure_steps: Tensor | None = None  # [B]: actions that are sure enough to be executed before the next plan
 
     @property
     def states(self) -> Tensor | None:
@@ -225,6 +226,7 @@ class Method:
     planner: str  # "module:Class"; the class has its `Config`
     settings: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""  # the paper's name, where it is another
+    adapts: bool = False  # learns within an episode what its actions do, and needs no random exploration
     # Settings that follow the row of a table: setting -> attribute of tasks.paper.Row. In training, and at test time.
     trained_by_row: Mapping[str, str] = field(default_factory=dict)
     played_by_row: Mapping[str, str] = field(default_factory=dict)

@@ -275,8 +275,11 @@ def test_the_cost_to_go_is_learnt_together_with_the_encoder(room):
         torch.manual_seed(0)
         model.loss(dataclasses.replace(batch, steps_left=left), Rng.of(1)).total.backward()
         gradients.append({name: one.grad for name, one in model.named_parameters()})
-    differs = {name.partition(".")[0] for name, one in gradients[0].items()
-               if one is not None and (gradients[1][name] is None or not torch.equal(one, gradients[1][name]))}  # fmt: skip
+    differs = {
+        name.partition(".")[0]
+        for name, one in gradients[0].items()
+        if one is not None and (gradients[1][name] is None or not torch.equal(one, gradients[1][name]))
+    }
     assert differs == {"encoder", "denoiser", "cost"}
 
 
@@ -320,3 +323,10 @@ def test_only_numbered_states_need_a_table_of_their_own():
     model = make(number_spec(), order="auto")
     assert model.order == "chain"
     assert model.step_model.table().outcome.shape == (9, 3, 1)
+
+
+def test_plans_are_sure_before_their_first_doubtful_action():
+    model = make(number_spec(), order="auto", min_confidence=0.7)
+    confidence = torch.tensor([[0.9, 0.8, 0.7, 0.6], [0.1, 0.9, 0.2, 0.9], [0.9, 0.9, 0.9, 0.9], [0.3, 0.3, 0.9, 0.9]])
+    assert model._sure_steps(confidence).tolist() == [3, 2, 4, 1]
+    assert model.with_options(min_confidence=0.0)._sure_steps(confidence).tolist() == [4, 4, 4, 4]

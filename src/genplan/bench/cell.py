@@ -113,13 +113,14 @@ class Cell:
     def options(self) -> dict[str, Any]:
         """Settings of the planner at test time: those that follow the row, and exploration in tasks never seen.
 
-        There, learned planners turn in place without end, or push against a door, unless they explore.
+        There, learned planners that do not adapt turn in place without end, or push against a door, unless they explore.
         """
         method = _learned_method(self.base_method)
         if method is None or self.preset == "paper":
             return {}
         options = _of_row(method.played_by_row, self.table_row)
-        if self.table_row.split == "AP" and "exploration" in config.leaves(self.training().planner):
+        explores = self.table_row.split == "AP" and not method.adapts
+        if explores and "exploration" in config.leaves(self.training().planner):
             options["exploration"] = EXPLORATION
         return options
 

@@ -17,8 +17,9 @@ def at_least(config: Any, least: float, *names: str, most: float = 10**6) -> Non
 
 
 def probability(config: Any, *names: str) -> None:
+    """From 0 to below 1. None is left open."""
     for name in names:
-        if not 0 <= getattr(config, name) < 1:
+        if getattr(config, name) is not None and not 0 <= getattr(config, name) < 1:
             raise UserError(f"{name} is {getattr(config, name)}, expected 0 to below 1")
 
 

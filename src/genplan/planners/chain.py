@@ -30,7 +30,7 @@ from torch import Tensor
 from genplan.flow import Masks, Rng, Tokens
 from genplan.flow.orders import Proposal
 from genplan.models.cost import PreparedCost
-from genplan.models.settings import at_least
+from genplan.models.settings import at_least, probability
 from genplan.models.step import ADVANCE, GridFrame, StepModel, carried_values, grid_sizes, number
 from genplan.planners.adaptation import Adaptation, Beliefs
 from genplan.spec import PlanSpec
@@ -48,6 +48,7 @@ class ChainConfig:
     state_weight: float = 0.5  # of the denoiser's marginals of states
     cost_weight: float = 1.0  # of the cost-to-go, in nats per step
     cutoff: float = 3.0  # an action this many nats rarer before such a look than elsewhere is left out; 0: none is
+    min_confidence: float = 0.7  # a plan is executed up to its first action that is less likely
     adapt: bool = True  # count what is observed in an episode into the step model's table
     preparation_price: float = 2.0  # of what opens the way; twice as much more if the way is not taken then
     try_price: float = 8.0  # of an action whose effect is unknown, divided by how often anything was done here
@@ -57,6 +58,7 @@ class ChainConfig:
     def __post_init__(self) -> None:
         at_least(self, 1, "beam_width", most=4096)
         at_least(self, 1, "step_model_steps", most=10**6)
+        probability(self, "min_confidence")
         at_least(self, 0, "state_weight", "cost_weight", "cutoff", "preparation_price", "try_price", "visit_price")
 
 

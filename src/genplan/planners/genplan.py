@@ -68,7 +68,7 @@ class SamplerConfig:
     iterations: int | None = None  # calls of the network; None: 4 of a chain, else 10
     # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
     order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
-    goals_first: bool = True
+    goals_first: bool | None = None  # None: not in a chain, which draws them near to far, as all else
     temperature: float | None = None  # None: 0 of a chain, else 0.5
     top_p: float = 1.0
     eta: float = 0.0
@@ -95,8 +95,10 @@ class GenPlanConfig:
     subgoal_types: tuple[str, ...] = ("target",)
     source: Literal["mask", "uniform"] = "mask"
     preset: Literal["default", "paper"] = "default"
-    prefix_prob: float = 0.5  # for chains: of training windows shown up to some step, as plans are that grow
-    full_noise_prob: float = 0.5  # of training windows, or of their prefixes, those of which nothing is shown
+    prefix_prob: float = 0.9  # for chains: of training windows shown up to some step, as plans are that grow
+    full_noise_prob: float | None = (
+        None  # of windows, or of their prefixes, shown as noise; None: 0.35 of a chain, or 0.5
+    )
     conditioning_prob: float = 0.2  # of streams shown as given, so that goal-conditioned plans are in distribution
     horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
     entropy_bound: float | None = None  # None: found in training, from what held-out demonstrations cost
@@ -154,8 +156,10 @@ class GenPlan(LearnedPlanner):
         sampler = replace(
             sampler, order=order, iterations=sampler.iterations or iterations,
             temperature=temperature if sampler.temperature is None else sampler.temperature,
+            goals_first=order != "chain" if sampler.goals_first is None else sampler.goals_first,
         )  # fmt: skip
-        return replace(config, sampler=sampler, action_steps=config.action_steps or steps)
+        noise = config.full_noise_prob if config.full_noise_prob is not None else 0.35 if order == "chain" else 0.5
+        return replace(config, sampler=sampler, action_steps=config.action_steps or steps, full_noise_prob=noise)
 
     @property
     def order(self) -> str:
@@ -195,7 +199,8 @@ class GenPlan(LearnedPlanner):
         path, rows = self.path, rng.fold(torch.arange(len(batch), device=batch.actions.device))
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
         prefixes = self.step_model is not None and self.config.prefix_prob > 0
-        noisy = rows.fold(RNG_NOISE).uniform() < (0.0 if prefixes else self.config.full_noise_prob)
+        noise_prob = self.config.full_noise_prob or 0.0
+        noisy = rows.fold(RNG_NOISE).uniform() < (0.0 if prefixes else noise_prob)
         t = torch.where(noisy, 0.0, rows.fold("t").uniform())
         tokens, valid_actions = self.action_tokens(batch)
         streams, valid = {**batch.tokens, "actions": tokens}, {**batch.valid, "actions": valid_actions}
@@ -204,7 +209,7 @@ class GenPlan(LearnedPlanner):
         given = self._given(x_1, valid, rows, noisy)
         x_t, weights = path.corrupt(x_1, t, rows, given), self._weights(t.device)
         if prefixes:
-            drawn = draw_prefixes(self.config.horizon, self.config.prefix_prob, self.config.full_noise_prob, rows)
+            drawn = draw_prefixes(self.config.horizon, self.config.prefix_prob, noise_prob, rows)
             chunks = {name: self.codec.chunk if name == "actions" else 1 for name in x_1}
             noise = path.noise(self.shapes, rows.fold(RNG_PREFIX))
             x_t, weights = drawn.show(x_1, x_t, noise, given, chunks, self.config.horizon_discount)
@@ -220,7 +225,7 @@ class GenPlan(LearnedPlanner):
         network = self.network(encoding, batch.current, history, batch.windows_per_scene)
         logits = network(x_t, t)
         denoised = denoising_loss(path, logits, x_1, x_t, valid, given, weights)
-        if self.config.full_noise_prob:
+        if noise_prob:
             at_noise, counted = logits["actions"], valid_actions & noisy.reshape(-1, *(1 for _ in tokens.shape[1:]))
         else:  # Algorithm 1 to the letter: a second call, at pure noise
             noise = path.corrupt(x_1, 0.0, rows.fold(RNG_AGAIN), given)
@@ -341,7 +346,14 @@ class GenPlan(LearnedPlanner):
             trace=result.trace,
             selected=best,
             cut=head is not None,
+            sure_steps=None if head is None else self._sure_steps(confidence),
         )
+
+    def _sure_steps(self, confidence: Tensor) -> Tensor:
+        """Actions of plans [n, H] before the first that is not sure; at least one."""
+        doubtful = confidence < self.config.chain.min_confidence
+        doubtful[:, 0] = False
+        return torch.where(doubtful.any(1), doubtful.int().argmax(1), confidence.shape[1])
 
     @torch.inference_mode()
     def state_probs(self, observations: Observations, goal: int | None = None) -> Tensor:
