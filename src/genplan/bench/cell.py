@@ -113,7 +113,8 @@ class Cell:
     def options(self) -> dict[str, Any]:
         """Settings of the planner at test time: those that follow the row, and exploration in tasks never seen.
 
-        There, learned planners that do not adapt turn in place without end, or push against a door, unless they explore.
+        There, learned planners that do not adapt turn in place without end, or push against a door, if they do not
+        explore.
         """
         method = _learned_method(self.base_method)
         if method is None or self.preset == "paper":

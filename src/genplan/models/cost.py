@@ -1,4 +1,4 @@
-"""Cost-to-go: how many steps are left from a state, as few as demonstrations needed from states like it."""
+"""Cost-to-go: how many steps are left from a state, as demonstrations needed from states like it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from genplan.models.step import GridFrame
 from genplan.spec import Geometry
 
-QUANTILE = 0.2  # of the steps left that were demonstrated: what a good way needs, not what a mean one did
+QUANTILE = 0.5  # of the steps left that were demonstrated; a lower one takes what is uncertain to be near
 ARRIVED = 0.5  # steps left: with fewer, a plan has arrived
 
 
@@ -30,6 +30,12 @@ class CostToGo(nn.Module):
         self.step = nn.Embedding(horizon, width)
         self.context = nn.Linear(width, width)
         self.head = nn.Sequential(nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 2))
+        # Found in the demonstrations: whether sub-goals are reached by facing them, and may be reached in any order.
+        self.register_buffer("faced", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("any_order", torch.zeros((), dtype=torch.bool))
+
+    faced: Tensor
+    any_order: Tensor
 
     def prepare(self, features: Tensor, context: Tensor, geometry: Geometry, copies: int = 1) -> PreparedCost:
         """For scenes [M, cells, D], `copies` plans of each in turn, of which the current step is context [B, D]."""
@@ -115,3 +121,9 @@ class PreparedCost:
         counted = valid & (steps > 0)
         nll = nn.functional.binary_cross_entropy_with_logits(until[1], reaches.float(), reduction="none")
         return pinball + (nll * counted).sum() / counted.sum().clamp(min=1)
+
+    def value_loss(self, states: Tensor, reached: Tensor, steps_left: Tensor, valid: Tensor) -> Tensor:
+        """Of states [B, n] with known steps left, by the absolute error of their logarithms."""
+        steps = 1 + torch.arange(states.shape[1], device=states.device) % (self.cost.step.num_embeddings - 1)
+        left, _ = self._predict(states, steps, reached)
+        return ((left - steps_left.log1p()).abs() * valid).sum() / valid.sum().clamp(min=1)

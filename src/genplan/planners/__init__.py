@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def _method(planner: str, *seconds: float) -> Method:
     """With the CPU-seconds of a training step on one core while the other works, by cost class of the task.
 
-    They turn a budget in minutes into steps, so that a cell can be trained again exactly: as they were measured when the
-    cells of the method were trained (benchmarks/steps.py; machines differ).
+    They turn a budget in minutes into steps, so that a cell can be trained again exactly; as they were measured when
+    the cells of the method were trained (benchmarks/steps.py; machines differ).
     """
     classes = ("MazeS4G1", "MazeS7G2", "DoorsOrder", "BlockUnlock", "KeyCorridorS3R3")
     return Method(f"genplan.planners.{planner}", step_seconds=dict(zip(classes, seconds, strict=True)))

@@ -139,10 +139,11 @@ class Chain:
 
     def propose(self, log_p: Mapping[str, Tensor], known: int, due: int) -> Proposal:
         log_u, log_v = log_p["actions"], log_p["states"]
-        score, actions, states, reached = self._beam(log_u, log_v, known, due)
-        needed = self._needed(states, known)
-        if needed is not None:
-            score = score - self.config.cost_weight * needed
+        scores, actions, states, reached = self._beam(log_u, log_v, known, due)
+        needed, score = self._needed(states, known), scores[..., -1]
+        if needed is not None:  # what is planned behind the arrival counts for nothing
+            last = (needed.long() - known).clamp(1, scores.shape[2]) - 1
+            score = scores.gather(2, last[..., None]).squeeze(2) - self.config.cost_weight * needed
         if self.temperature:
             u = self.rng.fold(RNG_CHAIN, known).uniform((score.shape[1],)).clamp(min=1e-20)
             score = score / self.temperature - (-u.log()).log()
@@ -160,10 +161,13 @@ class Chain:
             name: log.gather(-1, tokens[name].clamp(max=log.shape[-1] - 1)[..., None]).squeeze(-1)
             for name, log in (("actions", log_u), ("states", log_v))
         }
-        nll = -log_probs["actions"][:, known:due].sum(1)
-        self.energy = self._nll = self._nll + nll
-        if needed is not None:
-            self.energy = self.energy + self.config.cost_weight * needed[self.rows, best].squeeze(1)
+        nll = -log_probs["actions"][:, known:due]
+        if needed is None:
+            self.energy = self._nll = self._nll + nll.sum(1)
+        else:
+            needed = needed[self.rows, best]  # [n, 1]
+            self._nll = self._nll + (nll * (torch.arange(known, due, device=nll.device) < needed)).sum(1)
+            self.energy = self._nll + self.config.cost_weight * needed.squeeze(1)
         self.tokens |= tokens
         return Proposal(tokens, log_probs)
 
@@ -177,11 +181,12 @@ class Chain:
     def _beam(
         self, log_u: Tensor, log_v: Tensor, known: int, due: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Imagined, Tensor]]:
-        """Sequences from `known` to the end: scores [n, w], actions and states [n, w, steps]; and what is imagined
-        after `due` steps, with the number of the one that each sequence comes from [n, w]."""
+        """Sequences from `known` to the end: scores up to every step, actions and states, each [n, w, steps]; and what
+        is imagined after `due` steps, with the number of the one that each sequence comes from [n, w]."""
         size, length, _ = log_u.shape
         imagined, score, rows = self.imagined, log_u.new_zeros(size, 1), self.rows
         actions = states = imagined.states.new_zeros(size, 1, 0)
+        scores = score[..., None][..., :0]
         kept, ancestors = imagined, torch.zeros_like(imagined.states)
         for step in range(known, length):
             ahead, key = self._key(imagined)
@@ -196,11 +201,12 @@ class Chain:
             imagined = self._act(imagined, ahead, key, moves, beam, move)
             actions = torch.cat([actions[rows, beam], (move // self.num_outcomes)[..., None]], 2)
             states = torch.cat([states[rows, beam], imagined.states[..., None]], 2)
+            scores = torch.cat([scores[rows, beam], score[..., None]], 2)
             if step + 1 == due:
                 kept, ancestors = imagined, torch.arange(score.shape[1], device=score.device).expand_as(score)
             elif step >= due:
                 ancestors = ancestors[rows, beam]
-        return score, actions, states, (kept, ancestors)
+        return scores, actions, states, (kept, ancestors)
 
     def _key(self, imagined: Imagined) -> tuple[Tensor, Tensor]:
         """The cell ahead, and the key of the step table."""

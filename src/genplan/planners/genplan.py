@@ -52,7 +52,8 @@ from genplan.planners.chain import Chain, ChainConfig
 from genplan.planners.memory import PlannerMemory, VisitMemory
 from genplan.planners.outcomes import OutcomeMemory, prepend, revised
 from genplan.planners.prefixes import RNG_PREFIX, draw_prefixes
-from genplan.planners.step_training import fit_step_model
+from genplan.planners.step_training import fit_step_model, goals_are_faced, has_any_order
+from genplan.planners.value_iteration import value_targets
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
@@ -189,8 +190,12 @@ class GenPlan(LearnedPlanner):
 
     def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
         """The step model, if there is one."""
-        steps = self.config.chain.step_model_steps
-        return {} if self.step_model is None else fit_step_model(self.step_model, windows, held_out, steps)
+        if self.step_model is None:
+            return {}
+        if self.cost is not None:
+            self.cost.faced.fill_(goals_are_faced(windows))
+            self.cost.any_order.fill_(has_any_order(windows))
+        return fit_step_model(self.step_model, windows, held_out, self.config.chain.step_model_steps)
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
@@ -241,6 +246,12 @@ class GenPlan(LearnedPlanner):
             states, inside = batch.tokens["states"], batch.valid["states"]
             metrics["loss/cost"] = prepared.loss(states, next_goal, batch.steps_left, inside)
             total = total + COST_SHARE * metrics["loss/cost"]
+            if bool(self.cost.faced) and isinstance(self.step_model, GridStepModel):
+                values = value_targets(
+                    self.step_model, batch, self.config.chain.cutoff or math.inf, bool(self.cost.any_order), rng
+                )
+                metrics["loss/values"] = prepared.value_loss(*values)
+                total = total + COST_SHARE * metrics["loss/values"]
         if self.bound.is_on:
             total = total + self.bound.penalty(nats)
         if self.bound.is_found:

@@ -21,6 +21,7 @@ from genplan.types import Batch, Observations
 BATCH, LEARNING_RATE = 1024, 5e-3
 WINDOWS_PER_SCENE = 16
 UNCERTAIN = 0.02  # with a larger share of steps that come otherwise than expected, two outcomes are kept
+FACED = 0.98  # of all times that a sub-goal is faced or reached, those where it is both
 RNG_STEPS = "step model"  # label of random draws: never renamed
 
 
@@ -79,6 +80,26 @@ def _channels(spec: PlanSpec) -> Iterator[tuple[str, int]]:
     for name in (spec.grid_field or "", *(name for name in spec.step_fields if name != spec.state_field)):
         for channel in range(len(spec.fields[name].sizes)):
             yield name, channel
+
+
+def goals_are_faced(windows: Windows | TaskMixture) -> bool:
+    """Whether sub-goals were reached when they were faced, and never otherwise, in nearly all demonstrated steps."""
+    agreed = total = 0
+    for part in _parts(windows):
+        spec, starts = part.spec, part.starts
+        if spec.goals is None or spec.geometry is None or spec.goals.directions != 1 or part.goals is None:
+            return False
+        goal, after = (part.goals[starts + later].flatten(1)[:, 0] for later in (0, 1))
+        states = part.steps[spec.state_field or ""]
+        faced = GridFrame.of(spec.geometry, states.device).ahead[states[starts + 1]] == goal
+        reached = (after != goal) | (part.last[starts] == starts + 1)
+        agreed, total = agreed + int((faced & reached).sum()), total + int((faced | reached).sum())
+    return agreed > FACED * total
+
+
+def has_any_order(windows: Windows | TaskMixture) -> bool:
+    """Whether a data transform says that sub-goals may be reached in any order."""
+    return all(any(getattr(one, "any_order", False) for one in part.transforms) for part in _parts(windows))
 
 
 def first_steps(model: StepModel, batch: Batch) -> Transitions:

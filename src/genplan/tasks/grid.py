@@ -39,7 +39,7 @@ TRANSFORMS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     **dict.fromkeys(("MazeS4G2", "MazeS7G2"), (*MAZE, EITHER_ORDER)),
     "LocS10N1": (
         {"name": "stitch", "num_episodes": 4000, "conjunction": "and"},
-        {"name": "map_randomization", "max_objects": 10}, SYMMETRY, COLOR_PERMUTATION,
+        {"name": "map_randomization", "max_objects": 10}, SYMMETRY, COLOR_PERMUTATION, EITHER_ORDER,
     ),
 }  # fmt: skip
 BUDGET_MINUTES = dict.fromkeys(("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3"), 40.0)

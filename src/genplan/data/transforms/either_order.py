@@ -31,6 +31,8 @@ class EitherOrder:
 
 
 class BoundEitherOrder:
+    any_order = True  # of sub-goals: what is learnt of ways may rely on it
+
     def __init__(self, spec: PlanSpec, transform: EitherOrder) -> None:
         if spec.words_field is None:
             raise UserError(f"the transform '{transform.name}' needs a mission, found the fields "
