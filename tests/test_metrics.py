@@ -99,8 +99,8 @@ def test_shares_are_checked_and_weighted():
         summarize(Metric("far", lambda one: 3.0, interval="wilson"), [rollout(steps=3)])
 
 
-def first_plan(planned, came, arrived=False, horizon=4):
-    return OpenLoop(horizon, np.array(planned), np.array(came), arrived)
+def first_plan(planned, came, arrival=None, horizon=4):
+    return OpenLoop(horizon, np.array(planned), np.array(came), arrival)
 
 
 def test_plans_hold_if_all_their_states_come():
@@ -119,8 +119,8 @@ def test_plans_hold_if_all_their_states_come():
 
 def test_arrival_counts_where_the_shortest_way_fits_into_a_plan():
     played = [
-        rollout(first_plan=first_plan([1], [1], arrived), references={"shortest": shortest})
-        for arrived, shortest in ((True, 4), (False, 2), (False, 5), (True, 3))
+        rollout(first_plan=first_plan([1], [1], arrival), references={"shortest": shortest})
+        for arrival, shortest in ((4, 4), (None, 2), (None, 5), (3, 3))
     ]
     found = summarize(METRICS["arrival"], played)
     assert found.value == 2 / 3  # five steps are too many for four actions

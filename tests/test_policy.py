@@ -1,5 +1,7 @@
 """The Python interface: plans for single observations, of the environment itself or as fields."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import genplan.envs  # noqa: F401 (registers the environments)
 from genplan import planners, policy, tasks
 from genplan.errors import DataError, UserError
 from genplan.policy import Policy
-from genplan.rollout import play
+from genplan.rollout import EnvBatch, open_loop, play
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,18 @@ def test_a_plan_has_no_batch_axis_and_is_repeatable(maze_policy, env):
     maze_policy.plan(after)
     maze_policy.reset()
     assert (maze_policy.plan(observation).actions == plan.actions).all()
+
+
+def test_what_a_plan_does_is_what_the_first_plan_of_an_evaluation_does(maze_policy, env):
+    task, seed = maze_policy.task, 1234
+    (expected,) = open_loop(maze_policy.planner, EnvBatch(task, [seed]))
+    maze_policy.reset(seed)
+    plan = maze_policy.plan(env.reset(seed=seed)[0])
+    found = plan.execute(EnvBatch(task, [seed]))
+    assert (found.horizon, found.arrival) == (expected.horizon, expected.arrival)
+    assert found.planned.tolist() == expected.planned.tolist()
+    assert found.came.tolist() == expected.came.tolist()
+    assert dataclasses.replace(plan, states=None).execute(EnvBatch(task, [seed])) is None
 
 
 def test_fields_and_own_observations_give_the_same_plan(maze_policy, env):

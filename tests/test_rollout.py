@@ -292,15 +292,47 @@ def test_rows_are_cut_by_themselves():
 def test_the_first_plan_is_compared_up_to_its_end_or_that_of_the_episode():
     task = tasks.get("LocS10N1")
     for wrong, expected in ((None, [True, True, True]), (2, [True, False, True])):
-        for one in open_loop(Turning(wrong), task, TEST_SEEDS[:2]):
+        for one in open_loop(Turning(wrong), EnvBatch(task, TEST_SEEDS[:2])):
             assert one.horizon == 4
             assert (one.planned == one.came).tolist() == expected
-            assert not one.arrived
+            assert one.arrival is None
     short = dataclasses.replace(task, max_steps=2)
-    assert [len(one.came) for one in open_loop(Turning(None), short, TEST_SEEDS[:2])] == [2, 2]
-    assert [len(one.planned) for one in open_loop(Turning(None, horizon=1), task, TEST_SEEDS[:2])] == [0, 0]
-    assert open_loop(Drawing(), task, TEST_SEEDS[:2]) is None  # predicts no states
-    assert open_loop(Drawing(size=2), task_from_gym("CartPole-v1"), TEST_SEEDS[:2]) is None
+    assert [len(one.came) for one in open_loop(Turning(None), EnvBatch(short, TEST_SEEDS[:2]))] == [2, 2]
+    assert [len(one.planned) for one in open_loop(Turning(None, horizon=1), EnvBatch(task, TEST_SEEDS[:2]))] == [0, 0]
+    assert open_loop(Drawing(), EnvBatch(task, TEST_SEEDS[:2])) is None  # predicts no states
+    assert open_loop(Drawing(size=2), EnvBatch(task_from_gym("CartPole-v1"), TEST_SEEDS[:2])) is None
+
+
+def test_copies_are_played_on_apart():
+    batch = EnvBatch(tasks.get("LocS10N1"), [2000, 2001])
+    batch.step(torch.arange(2), torch.tensor([0, 1]))
+    twin = batch.copy(torch.tensor([1, 1, 0]))
+    before, start = batch.observations(), twin.observations()
+    assert start["state"].tolist() == before["state"][[1, 1, 0]].tolist()
+    assert (twin.seeds, twin.num_steps) == ([2001, 2001, 2000], [1, 1, 1])
+    twin.step(torch.arange(3), torch.tensor([0, 1, 0]))
+    turned = twin.observations()["state"] - start["state"] // 4 * 4
+    assert turned.tolist() == [(int(state) + by) % 4 for state, by in zip(start["state"], (-1, 1, -1), strict=True)]
+    assert torch.equal(batch.observations()["state"], before["state"])
+    assert batch.num_steps == [1, 1]
+
+
+def test_plans_are_executed_beforehand_if_asked():
+    """In copies: the episodes are the same, also with plans in the middle of them, and by rows that replan apart."""
+    task = dataclasses.replace(tasks.get("LocS10N1"), max_steps=7)
+
+    def played(**options):
+        return list(rollout(Turning(2), EnvBatch(task, [2000, 2001]), action_steps=[3, 4], cut=False, **options))
+
+    plain, executed = played(), played(execute=True)
+    for number, (one, other) in enumerate(zip(plain, executed, strict=True)):
+        assert torch.equal(one.observations["state"], other.observations["state"])
+        assert one.executed is None
+        assert (other.executed is None) == (other.plan is None)
+        for found, row in zip(other.executed or [], other.planned_ids.tolist(), strict=True):
+            came = [int(step.observations["state"][row]) for step in plain[number : number + 3]]
+            assert found.came.tolist() == came
+            assert (found.planned - found.came).tolist() == [0, 4, 0][: len(came)]
 
 
 def test_a_plan_that_is_the_way_of_the_expert_arrives():
@@ -309,9 +341,9 @@ def test_a_plan_that_is_the_way_of_the_expert_arrives():
     planner, states = Drawing(), torch.from_numpy(way.observations["state"])[None, :-1]
     actions = torch.from_numpy(way.actions)[None]
     planner.plan = lambda *_: (Plan(actions, {"states": states}), 0)
-    (one,) = open_loop(planner, task, [2000])
-    assert one.arrived
+    (one,) = open_loop(planner, EnvBatch(task, [2000]))
+    assert one.arrival == way.num_steps
     assert one.horizon == way.num_steps
     assert one.planned.tolist() == one.came.tolist() == way.observations["state"][1:-1].tolist()
     planner.plan = lambda *_: (Plan(actions[:, :-1], {"states": states[:, :-1]}), 0)
-    assert not open_loop(planner, task, [2000])[0].arrived
+    assert open_loop(planner, EnvBatch(task, [2000]))[0].arrival is None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from genplan.errors import ExpertFailure
 from genplan.metrics import Summary, episode_values, episode_weights, resolve, summarize
 from genplan.render.numbers import format_interval
-from genplan.rollout import Wrapper, open_loop, play
+from genplan.rollout import EnvBatch, Wrapper, open_loop, play
 from genplan.types import Metric, Planner, Rollout, Task
 
 
@@ -54,7 +54,7 @@ def play_timed(
     timed, start_time = TimedPlanner(planner), time.perf_counter()
     rollouts = play(timed, task, seeds, seed=seed, wrapper=wrapper, **options)
     seconds = time.perf_counter() - start_time
-    plans = open_loop(planner, task, seeds, seed=seed, wrapper=wrapper) if open_loops else None
+    plans = open_loop(planner, EnvBatch(task, seeds, wrapper), seed=seed) if open_loops else None
     if plans is not None:
         rollouts = [dataclasses.replace(one, first_plan=plan) for one, plan in zip(rollouts, plans, strict=True)]
     return TimedRollouts(rollouts, seconds, timed.seconds)

@@ -52,7 +52,7 @@ def _arrival(rollout: Rollout) -> float | None:
     """Success of the first plan alone, where the shortest way fits into it."""
     if rollout.first_plan is None or rollout.references.get("shortest") is None:
         return None
-    return float(rollout.first_plan.arrived) * _can_arrive(rollout)
+    return float(rollout.first_plan.arrival is not None) * _can_arrive(rollout)
 
 
 def _can_arrive(rollout: Rollout) -> float:

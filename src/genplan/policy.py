@@ -20,8 +20,9 @@ from genplan import checkpoint, tasks
 from genplan.errors import UserError
 from genplan.flow import Rng, Trace
 from genplan.planners.base import LearnedPlanner
+from genplan.rollout import EnvBatch, FixedPlan, open_loop
 from genplan.spec import Observation
-from genplan.types import Memory, Observations, Task
+from genplan.types import Memory, Observations, OpenLoop, Plan, Task
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class SinglePlan:
     energy: float | None
     confidence: NDArray[np.float32] | None  # [H], of the actions
     trace: Trace | None  # of this plan alone, one row; None if the planner keeps none
+
+    def execute(self, batch: EnvBatch) -> OpenLoop | None:
+        """What its actions do in a batch of one episode, whatever comes; None if the planner predicts no states."""
+        if self.states is None:
+            return None
+        plan = Plan(torch.from_numpy(self.actions)[None], {"states": torch.from_numpy(self.states)[None]})
+        executed = open_loop(FixedPlan(plan), batch)
+        return None if executed is None else executed[0]
 
 
 class Policy:

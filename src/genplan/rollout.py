@@ -6,6 +6,7 @@ after the other, and the planner is asked once for all of them that need a plan.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,6 +91,14 @@ class EnvBatch:
             results.append((reward, terminated, truncated, success, terminated or truncated, changed, self._kept(info)))
         return StepResult(*map(list, zip(*results, strict=True)))
 
+    def copy(self, ids: Tensor) -> EnvBatch:
+        """The situations of the rows `ids`, which may repeat, to be played on apart."""
+        twin = copy.copy(self)
+        for name in ("seeds", "num_steps", "current"):
+            setattr(twin, name, [getattr(self, name)[row] for row in ids.tolist()])
+        twin.envs = [copy.deepcopy(self.envs[row]) for row in ids.tolist()]
+        return twin
+
     def close(self) -> None:
         for env in self.envs:
             env.close()
@@ -134,12 +143,30 @@ class Steps:
     planned_ids: Tensor
     plan_index: list[int]  # which plan of its episode each row follows, counted from 0
     plan_step: list[int]  # which action of that plan was executed
+    executed: list[OpenLoop] | None  # what the actions of `plan` do, if it was asked for and states are planned
+
+
+@dataclass(frozen=True)
+class FixedPlan:
+    """A plan that is there already, as a planner."""
+
+    found: Plan
+    privileged, action_steps = False, None
+
+    def reset(self, observations: Observations, oracle: Oracle | None = None) -> None: ...
+
+    def plan(
+        self, observations: Observations, memory: None, rng: Rng, ids: Tensor, oracle: Oracle | None = None
+    ) -> tuple[Plan, None]:
+        return self.found, None
+
+    def observe(self, memory: None, actions: Tensor, observations: Observations, ids: Tensor) -> None: ...
 
 
 @torch.no_grad()
 def rollout(
     planner: Planner, batch: EnvBatch, *, seed: int = 0, action_steps: int | Sequence[int] | None = None,
-    cut: bool = True,
+    cut: bool = True, execute: bool = False,
 ) -> Iterator[Steps]:  # fmt: skip
     """Play the episodes of a batch to their ends, step by step; whoever has seen enough stops iterating.
 
@@ -147,6 +174,7 @@ def rollout(
     action_steps  actions of a plan that are executed before the next plan: for all rows, or for each; by default the
                   planner's own number, or whole plans
     cut           drop the rest of a plan, where it says so, as soon as a planned state does not come
+    execute       execute every plan beforehand in copies of the environments: to draw it, never to plan
     """
     size, actions_space = len(batch), batch.task.spec.actions
     each = planner.action_steps if action_steps is None else action_steps
@@ -165,11 +193,13 @@ def rollout(
     while len(active):
         rows = active.tolist()
         waiting = torch.tensor([not queues[row] for row in rows], device=CPU).nonzero().squeeze(-1)
-        planned_ids, plan = active[waiting], None
+        planned_ids, plan, executed = active[waiting], None, None
         if len(waiting):
             rng = Rng.of(seed, episodes[planned_ids], num_plans[planned_ids])
             found = planner.plan(observations[waiting], memory, rng, planned_ids, oracle)
             plan, memory, planned = validated(found, len(waiting), actions_space)
+            if execute and plan.states is not None:
+                executed = open_loop(FixedPlan(plan), batch.copy(planned_ids))
             num_plans[planned_ids] += 1
             sure = [None] * len(planned) if plan.sure_steps is None or not cut else plan.sure_steps.tolist()
             for row, actions, most in zip(planned_ids.tolist(), planned, sure, strict=True):
@@ -178,14 +208,13 @@ def rollout(
             if cut and plan.cut and plan.states is not None:
                 for row, states in zip(planned_ids.tolist(), plan.states[:, 1:].tolist(), strict=True):
                     expected[row] = states
-        executed = [queues[row].pop(0) for row in rows]
-        actions = torch.from_numpy(np.array(executed, actions_space.dtype))
+        actions = torch.from_numpy(np.array([queues[row].pop(0) for row in rows], actions_space.dtype))
         before = [batch.current[row] for row in rows]
         result = batch.step(active, actions)
         observations = batch.observations(active)
         memory = planner.observe(memory, actions, observations, active)
         plan_index, plan_step = (num_plans[active] - 1).tolist(), [plan_steps[row] for row in rows]
-        yield Steps(active, actions, before, observations, result, plan, planned_ids, plan_index, plan_step)
+        yield Steps(active, actions, before, observations, result, plan, planned_ids, plan_index, plan_step, executed)
         came = [] if not any(expected) else observations[batch.task.spec.state_field or ""].tolist()
         for row, state in zip(rows, came, strict=False):
             if expected[row] and expected[row].pop(0) != state:
@@ -273,17 +302,16 @@ def play(
     ]
 
 
-def open_loop(
-    planner: Planner, task: Task, seeds: Sequence[int], *, seed: int = 0, wrapper: Wrapper | None = None
-) -> list[OpenLoop] | None:
-    """The first plan of every episode, executed to its end; None of a planner that predicts no states.
+def open_loop(planner: Planner, batch: EnvBatch, *, seed: int = 0) -> list[OpenLoop] | None:
+    """The next plan of every episode, executed to its end, and the batch closed; None of a planner that predicts no
+    states.
 
-    It is the plan that `play` begins with: how plans hold is measured on what is done.
+    At the start it is the plan that `play` begins with: how plans hold is measured on what is done.
     """
-    batch = EnvBatch(task, seeds, wrapper)
     planned: NDArray[np.int64] | None = None
-    came: list[list[int]] = [[] for _ in seeds]
-    arrived, horizon, state = [False] * len(batch), sys.maxsize, task.spec.state_field or ""
+    came: list[list[int]] = [[] for _ in batch.seeds]
+    arrival: list[int | None] = [None] * len(batch)
+    horizon, state = sys.maxsize, batch.task.spec.state_field or ""
     try:
         for number, steps in enumerate(rollout(planner, batch, seed=seed, action_steps=sys.maxsize, cut=False)):
             if planned is None:
@@ -293,14 +321,15 @@ def open_loop(
             states = steps.observations[state].tolist()
             for row, after, success in zip(steps.ids.tolist(), states, steps.result.success, strict=True):
                 came[row].append(after)
-                arrived[row] |= success
+                if success and arrival[row] is None:
+                    arrival[row] = number + 1
             if number + 1 == horizon:
                 break
     finally:
         batch.close()
     assert planned is not None
     compared = [np.array(states[: horizon - 1], np.int64) for states in came]
-    return [OpenLoop(horizon, planned[row, 1 : len(states) + 1], states, arrived[row])
+    return [OpenLoop(horizon, planned[row, 1 : len(states) + 1], states, arrival[row])
             for row, states in enumerate(compared)]  # fmt: skip
 
 

@@ -237,12 +237,12 @@ class Method:
 
 
 class OpenLoop(NamedTuple):
-    """The first plan of an episode, executed to its end whatever comes; of planners that predict states."""
+    """A plan, executed to its end whatever comes; of planners that predict states."""
 
     horizon: int
     planned: NDArray[np.int64]  # the states that its actions should lead to, up to the end of the plan or the episode
     came: NDArray[np.int64]  # and those that they led to, as many
-    arrived: bool  # success on the way
+    arrival: int | None  # after how many actions there was success
 
 
 @dataclass(frozen=True)

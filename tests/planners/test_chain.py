@@ -58,7 +58,7 @@ def draw(model, seed=0, rows=None, **options):
 
 
 def agreement(model, task, metric="plan_agreement"):
-    played, first = play(model, dataclasses.replace(task, max_steps=1), SEEDS), open_loop(model, task, SEEDS)
+    played, first = play(model, dataclasses.replace(task, max_steps=1), SEEDS), open_loop(model, EnvBatch(task, SEEDS))
     played = [dataclasses.replace(one, first_plan=plan) for one, plan in zip(played, first, strict=True)]
     return summarize(METRICS[metric], played).value
 
@@ -203,7 +203,7 @@ def test_the_step_model_serves_grids_of_other_sizes():
     model, task = trained("MazeClose"), dataclasses.replace(tasks.get("MazeS7G1"), max_steps=5)
     other = model.for_spec(task.spec)
     assert other.step_model is model.step_model
-    first = open_loop(other, task, SEEDS)
+    first = open_loop(other, EnvBatch(task, SEEDS))
     assert np.mean([np.array_equal(one.planned, one.came) for one in first]) > 0.9
 
 

@@ -28,7 +28,7 @@ def test_the_denoising_of_a_plan(maze_policy):
     maze_policy.reset()
     trace = maze_policy.plan(observation, iterations=4).trace
     frame = frames.render_frame(task, env, observation)
-    assert frame.size == (10 * frames.TILE, 10 * frames.TILE)
+    assert frame.size == (frames.MAX_SIDE, frames.MAX_SIDE)
     pictures = frames.plan_frames(task.spec, frame, observation, trace, mask=task.spec.actions.n)
     assert len(pictures) == 5
     assert pictures[0].size == (frame.width, frame.height + frames.CAPTION_HEIGHT)
@@ -47,21 +47,44 @@ def test_an_episode_is_that_of_an_evaluation(maze_policy):
     assert Image.open(io.BytesIO(frames.gif(first))).n_frames == 4
 
 
+def test_what_comes_before_is_slower():
+    pictures = [Image.new("RGB", (4, 4), color) for color in ("red", "blue", "green", "white")]
+    for before, durations in ((2, [700, 1600, 350, 1600]), (0, [350, 350, 350, 1600]), (4, [700, 700, 700, 1600])):
+        animation = Image.open(io.BytesIO(frames.gif(pictures[before:], pictures[:before])))
+        found = []
+        for number in range(animation.n_frames):
+            animation.seek(number)
+            found.append(animation.info["duration"])
+        assert found == durations
+
+
 def test_paths_and_goals_are_drawn(maze_policy):
     spec = maze_policy.task.spec
     env = maze_policy.task.make_env()
     raw, _ = env.reset(seed=2000)
     blank = frames.draw_grid(raw["image"], raw["pose"])
-    assert (np.array(blank) == render_grid(raw["image"], raw["pose"], frames.TILE)).all()
+    tile = frames.MAX_SIDE // 10
+    assert (np.array(blank) == render_grid(raw["image"], raw["pose"], tile)).all()
     geometry = spec.geometry
     states = [geometry.state(1, 1, 0), geometry.state(2, 1, 0), geometry.state(2, 2, 1)]
     drawn = np.array(frames.draw_path(blank, spec, states, [geometry.cell(3, 3)]))
     changed = (drawn != np.array(blank)).any(-1)
-    tile = frames.TILE
     assert changed[tile : 2 * tile, 2 * tile : 3 * tile].any()
     assert changed[3 * tile : 4 * tile, 3 * tile : 4 * tile].any()
     assert not changed[5 * tile :].any()
     assert (np.array(frames.draw_path(blank, spec, [], [])) == np.array(blank)).all()
+    # What the actions do where it differs, and what is behind the arrival; what agrees changes nothing.
+    same = frames.draw_path(blank, spec, states, [geometry.cell(3, 3)], executed=states, arrival=2)
+    assert (np.array(same) == drawn).all()
+    apart = np.array(frames.draw_path(blank, spec, states, [], executed=[states[0], states[0]], arrival=1))
+
+    def has_color(x, y, color):
+        return bool((apart[y * tile : (y + 1) * tile, x * tile : (x + 1) * tile] == color).all(-1).any())
+
+    assert has_color(1, 1, frames.EXECUTED_COLOR)
+    assert has_color(2, 1, frames.PATH_COLOR)
+    assert has_color(2, 2, frames.MUTED)
+    assert not has_color(2, 2, frames.PATH_COLOR)
 
 
 def test_tasks_without_a_grid_are_drawn_by_their_environment():

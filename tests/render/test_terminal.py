@@ -9,6 +9,7 @@ from genplan.errors import UserError
 from genplan.flow import Trace
 from genplan.render import terminal
 from genplan.spec import Actions, Field, PlanSpec, Stream
+from genplan.types import OpenLoop
 
 
 def plain(lines):
@@ -39,6 +40,31 @@ def test_a_grid_with_a_plan():
     assert sum(line.count("★") for line in text) == 1
 
 
+def test_what_the_actions_do_is_marked_where_it_differs():
+    spec = PlanSpec(
+        {"state": Field("category", sizes=(16,)), "grid": Field("grid", (4, 1), (5,))},
+        Actions(2),
+        {"states": Stream(16, observed="state", points_at="grid", directions=4)},
+    )
+    observation = {"state": 0, "grid": np.zeros((4, 1, 1), np.uint8)}
+    planned = [0, 4, 8, 12]
+
+    def drawn(came, arrival):
+        executed = OpenLoop(4, np.array(planned[1 : len(came) + 1]), np.array(came), arrival)
+        (line,) = terminal.grid_lines(spec, observation, planned, executed=executed)
+        return line[1:], plain(terminal.legend(executed))
+
+    plan, behind = terminal.PLANNED, terminal.BEHIND
+    assert drawn([4, 8, 12], None) == ([("→ ", plan)] * 3, [])
+    assert drawn([4, 8, 12], 4) == ([("→ ", plan)] * 3, [])  # nothing is behind its end
+    line, legend = drawn([4, 8], 2)
+    assert line == [("→ ", plan), ("→ ", plan), ("→ ", behind)]
+    assert legend == ["→ behind the arrival, which is after 2 actions"]
+    line, legend = drawn([4, 5, 5], None)  # turned down, and went no further
+    assert line == [("⇓ ", terminal.EXECUTED), ("→ ", plan), ("→ ", plan)]
+    assert legend == ["⇒ what the actions do, where that is not what was planned"]
+
+
 def test_other_grids_show_their_symbols():
     spec = PlanSpec(
         {"state": Field("category", sizes=(24,)), "grid": Field("grid", (3, 2), (5,))},
@@ -60,6 +86,8 @@ def test_the_denoising_table():
     assert all(len(row) == loaded.planner.config.horizon + 1 for row in rows)
     assert all(cell == ("·", "red") for cell in rows[0][1:])
     assert {text for text, _ in rows[-1][1:]} <= set("lrfpdt")
+    for row, grey in zip(terminal.denoising_rows(loaded.task.spec, trace, 6, arrival=4), (0, 0, 0, 6), strict=True):
+        assert [style for _, style in row[1:]].count(terminal.BEHIND) == grey
 
 
 def test_actions_with_equal_initials_keep_their_names():

@@ -40,6 +40,10 @@ def test_a_plan_comes_with_its_denoising(client, maze):
     masked = [frame["actions"].count(None) for frame in frames]
     assert masked == sorted(masked, reverse=True)
     assert frames[-1]["energy"] <= frames[0]["energy"]
+    for candidate in found["candidates"]:
+        executed, states = candidate["executed"], candidate["frames"][-1]["states"]
+        assert executed[0] == states[0]
+        assert len(executed) == min(len(states), 1 + (candidate["arrival"] or len(states)))
     assert (
         client.post("/api/plan", json=body).json()["candidates"] == found["candidates"]
     )  # random draws depend on the seed
@@ -53,6 +57,9 @@ def test_an_episode_has_executed_and_planned_states(client, maze):
     assert sum(step["expected"] == step["pose"] for step in found["steps"]) > len(found["steps"]) / 2
     assert all(step["plan"] < len(found["plans"]) for step in found["steps"])
     assert client.post("/api/episode", json=body).json()["steps"] == found["steps"]
+    first, last = found["plans"][0], found["plans"][-1]
+    assert first["executed"][1:4] == [step["pose"] for step in found["steps"][:3]]
+    assert last["arrival"] == sum(step["plan"] == len(found["plans"]) - 1 for step in found["steps"])
     slippery = client.post("/api/episode", json={**body, "slip": 0.5}).json()
     assert slippery["steps"] != found["steps"]
     gif = client.post("/api/gif", json=body)

@@ -106,6 +106,39 @@ def test_edit_plan_scrub_run_and_restore(page, tmp_path):
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
 
 
+def test_what_the_actions_do_is_drawn_where_it_differs_and_what_is_behind_the_arrival_is_grey(page):
+    altered = {}
+
+    def alter(route):
+        response = route.fetch()
+        plan = response.json()
+        candidate = plan["candidates"][plan["selected"]]
+        states = candidate["frames"][-1]["states"]
+        candidate.update(executed=states[: altered["holds"]] + states[:1], arrival=altered["arrival"])
+        route.fulfill(response=response, json=plan)
+
+    def count(selector):
+        return page.locator(selector).count()
+
+    page.route("**/api/plan", alter)
+    for holds, arrival, apart, behind in ((0, None, 0, 0), (0, 2, 0, 7), (9, None, 1, 0), (9, 2, 1, 7)):
+        altered.update(holds=holds, arrival=arrival)
+        page.click("#plan")
+        expect(page.locator("#tokens li.committed")).to_have_count(10)
+        expect(page.locator("#caption-0 .legend")).to_have_count(apart + bool(behind))
+        assert count("#maze-0 circle.executed") == count("#caption-0 .legend.executed") == apart
+        assert count("#maze-0 circle.behind") == behind
+        assert count("#tokens li.behind") == (8 if behind else 0)
+        page.fill("#iteration", "0")
+        assert count(".legend, #maze-0 .executed, #maze-0 circle.behind, #tokens li.behind") == 0
+    # In an episode, one step before its end.
+    page.click("#run")
+    expect(page.locator("#caption-0")).to_have_text(re.compile("^solved after"), timeout=60_000)
+    assert count("#caption-0 .legend") == 0
+    page.click("#back")
+    assert count("#maze-0 circle.dot:not(.behind)") <= 1
+
+
 def test_landscape_keyboard_and_training(page):
     page.click("#landscape")
     expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "true")

@@ -12,6 +12,8 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from genplan.errors import UserError
 
+Order = Literal["random", "confidence", "margin", "near-to-far", "chain"]
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -19,7 +21,7 @@ class Sampling:
 
     iterations: int | None = None  # denoising iterations
     temperature: float | None = None  # of the denoising
-    order: Literal["random", "confidence", "margin", "near-to-far"] | None = None  # which positions settle first
+    order: Order | None = None  # which positions settle first
     candidates: int | None = None  # plans per decision, of which the one of least energy is taken
 
     @property
@@ -120,7 +122,7 @@ def plan(
         task: The task (by default the one the planner was trained on; needed if that is a file.py:task).
         method: The file.py:Class that the run was trained with, if its method is a file: only files you name are run.
         seed: Which episode.
-        gif: Write animations: GIF-plan.gif of the denoising, if there is one, and GIF-episode.gif of the episode.
+        gif: Write an animation to this file: the plan taking shape, if it does, and then the episode.
     """
     from genplan import config, console, policy
     from genplan.files import write_atomically
@@ -128,37 +130,40 @@ def plan(
     from genplan.rollout import EnvBatch
 
     if gif is not None and gif.name in ("", ".."):
-        raise UserError(f"gif is {gif}, expected how the names of two files begin, such as {gif / 'maze'}")
+        raise UserError(f"gif is {gif}, expected a file, such as {gif / 'maze.gif'}")
     screen, loaded = Console(), policy.load(planner, task, method)
     chosen, spec = loaded.task, loaded.task.spec
     env = chosen.make_env()
     observation = EnvBatch(chosen, [seed], envs=[env]).current[0]
+    loaded.reset(seed)  # the plan that the episode begins with
     made = loaded.plan(observation, **planning.settings)
+    executed = made.execute(EnvBatch(chosen, [seed]))
     if mission := spec.mission(observation):
         screen.print(mission, style="bold", markup=False)
     if spec.geometry is not None and spec.geometry.directions == 4:
         states = () if made.states is None else made.states.tolist()
-        screen.print(console.segments(terminal.grid_lines(spec, observation, states, made.goals)))
+        lines = terminal.grid_lines(spec, observation, states, made.goals, executed)
+        screen.print(console.segments([*lines, *(() if executed is None else terminal.legend(executed))]))
     if spec.geometry is None or made.trace is None:
         screen.print(f"actions: {' '.join(frames.action_labels(spec, made.actions))}", markup=False)
     masked = config.get(loaded.planner.config, "source") == "mask"
     mask = loaded.planner.codec.stream.size if masked else None
     if made.trace is not None:
         title = "codes of actions" if spec.actions.n is None else "actions"
-        screen.print(console.denoising(terminal.denoising_rows(spec, made.trace, mask), title))
+        rows = terminal.denoising_rows(spec, made.trace, mask, executed and executed.arrival)
+        screen.print(console.denoising(rows, title))
     if made.energy is not None and made.confidence is not None:
         confidence = " ".join(f"{number:.2f}" for number in made.confidence)
         screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")
     if gif is not None:
-        of_plan, of_episode = (gif.with_name(f"{gif.stem}-{part}.gif") for part in ("plan", "episode"))
+        shaping = []
         if made.trace is not None:
             frame = frames.render_frame(chosen, env, observation)
-            shaping = frames.plan_frames(spec, frame, observation, made.trace, mask)
-            write_atomically(of_plan, frames.gif(shaping))
-            screen.print(f"{of_plan} written")
-        pictures, outcome = frames.episode_frames(loaded.planner, chosen, seed)
-        write_atomically(of_episode, frames.gif(pictures))
-        screen.print(f"{of_episode} written: {outcome}")
+            shaping = frames.plan_frames(spec, frame, observation, made.trace, mask, executed)
+        acting = loaded.planner.with_options(**planning.settings)
+        pictures, outcome = frames.episode_frames(acting, chosen, seed)
+        write_atomically(gif := gif.with_suffix(".gif"), frames.gif(pictures, shaping))
+        screen.print(f"{gif} written: {outcome}")
     return 0
 
 

@@ -87,7 +87,7 @@ def _animations(policy: Policy, seeds: Sequence[int]) -> list[tuple[str, bytes]]
     if (trace := policy.plan(observation).trace) is not None:
         frame, mask = frames.render_frame(task, env, observation), policy.planner.codec.stream.size
         shaping = frames.plan_frames(task.spec, frame, observation, trace, mask)
-        animations.append(("a plan takes shape", frames.gif(shaping, 600)))
+        animations.append(("a plan takes shape", frames.gif((), shaping)))
     for seed in seeds:
         pictures, outcome = frames.episode_frames(policy.planner, task, seed, limit=MAX_FRAMES)
         animations.append((f"maze {seed}: {outcome}", frames.gif(pictures)))

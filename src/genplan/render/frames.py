@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from genplan.envs import ENVS, make_env
 from genplan.envs.babyai import CHANNEL_SIZES
@@ -18,17 +20,19 @@ from genplan.errors import UserError
 from genplan.flow import Trace
 from genplan.rollout import EnvBatch, rollout
 from genplan.spec import Geometry, Observation, PlanSpec
-from genplan.types import Env, Planner, Task
+from genplan.types import Env, OpenLoop, Planner, Task
 
-TILE, CAPTION_HEIGHT, CHARACTER_WIDTH, MAX_SIDE = 28, 30, 6, 400  # pixels
-PATH_COLOR, GOAL_COLOR, MUTED = (64, 190, 255), (255, 200, 40), (110, 110, 110)
-STAR = [(9 * r * np.cos(k * np.pi / 5 - np.pi / 2), 9 * r * np.sin(k * np.pi / 5 - np.pi / 2))
+MAX_SIDE, FONT_SIZE, CAPTION_HEIGHT = 480, 12, 40  # pixels
+PATH_COLOR, GOAL_COLOR, MUTED = (64, 190, 255), (255, 200, 40), (125, 125, 125)
+EXECUTED_COLOR = (255, 110, 190)  # pink
+STAR = [(0.32 * r * np.cos(k * np.pi / 5 - np.pi / 2), 0.32 * r * np.sin(k * np.pi / 5 - np.pi / 2))
         for k, r in enumerate((1, 0.4) * 5)]  # fmt: skip
-MASKED = "·"
+MASKED = "mask"
+_font = cache(ImageFont.load_default)
 
 
 def draw_grid(image: NDArray[np.uint8], pose: Sequence[int]) -> Image.Image:
-    return Image.fromarray(render_grid(image, pose, TILE))
+    return Image.fromarray(render_grid(image, pose, MAX_SIDE // max(image.shape[:2])))
 
 
 def render_frame(task: Task, env: Env, observation: Observation) -> Image.Image:
@@ -62,24 +66,41 @@ def _minigrid_geometry(spec: PlanSpec) -> Geometry | None:
 
 
 def draw_path(
-    frame: Image.Image, spec: PlanSpec, states: Sequence[int], goals: Sequence[int], confidence: Sequence[float] = ()
-) -> Image.Image:
-    """A path through the cells of `states`, wider where confidence is higher, and stars on `goals`; grids only."""
+    frame: Image.Image, spec: PlanSpec, states: Sequence[int], goals: Sequence[int], confidence: Sequence[float] = (),
+    executed: Sequence[int] = (), arrival: int | None = None,
+) -> Image.Image:  # fmt: skip
+    """A path through the cells of `states`, wider where confidence is higher, and stars on `goals`; grids only.
+
+    executed  what the actions do beside `states`, from the same one on: rings, where the two differ
+    arrival   after how many actions the episode succeeds: what is planned behind it is grey
+    """
     if (geometry := _minigrid_geometry(spec)) is None:
         return frame
-    frame = frame.copy()
-    draw = ImageDraw.Draw(frame)
-    centers = [((x + 0.5) * TILE, (y + 0.5) * TILE) for x, y, _ in map(geometry.pose, states)]
-    for step, (before, after) in enumerate(pairwise(centers), 1):
-        if before != after:
-            draw.line([before, after], PATH_COLOR, width=1 + round(4 * (confidence[step] if confidence else 1)))
-    for x, y in centers[1:]:
-        draw.ellipse([x - 3, y - 3, x + 3, y + 3], fill=PATH_COLOR)
+    frame, tile = frame.copy(), frame.width // geometry.width
+    draw, thick = ImageDraw.Draw(frame), tile / 28
+
+    def center(state: int) -> tuple[float, float]:
+        x, y, _ = geometry.pose(state)
+        return (x + 0.5) * tile, (y + 0.5) * tile
+
+    def dot(state: int, radius: float, **how: Any) -> None:
+        x, y = center(state)
+        draw.ellipse([x - radius, y - radius, x + radius, y + radius], **how)
+
+    for step, (before, after) in reversed(list(enumerate(pairwise(states), 1))):  # what comes first is on top
+        color = PATH_COLOR if arrival is None or step <= arrival else MUTED
+        width = thick * (1 + 4 * (confidence[step] if confidence else 1))
+        draw.line([center(before), center(after)], color, round(width))
+        dot(after, 3 * thick, fill=color)
+    for step, (planned, state) in enumerate(zip(states, executed, strict=False)):
+        if planned != state:
+            draw.line([center(executed[max(step - 1, 0)]), center(state)], EXECUTED_COLOR, round(2 * thick))
+            dot(state, 6 * thick, outline=EXECUTED_COLOR, width=round(2 * thick))
     if spec.goals is not None and spec.goals.points_at == spec.grid_field:
         for goal in goals:
             x, y = geometry.position(goal // spec.goals.directions)
-            points = [((x + 0.5) * TILE + a, (y + 0.5) * TILE + b) for a, b in STAR]
-            draw.polygon(points, outline=GOAL_COLOR, fill=None, width=2)
+            points = [((x + 0.5 + a) * tile, (y + 0.5 + b) * tile) for a, b in STAR]
+            draw.polygon(points, outline=GOAL_COLOR, fill=None, width=round(2 * thick))
     return frame
 
 
@@ -88,11 +109,13 @@ def add_caption(frame: Image.Image, labels: Sequence[str], highlighted: Sequence
     taller = Image.new("RGB", (frame.width, frame.height + CAPTION_HEIGHT), (20, 20, 24))
     taller.paste(frame)
     draw = ImageDraw.Draw(taller)
-    draw.text((4, frame.height + 2), caption, fill=(230, 230, 230))
+    draw.text((4, frame.height + 3), caption, (230, 230, 230), _font(FONT_SIZE))
     width = (frame.width - 8) / max(len(labels), 1)
     for index, (label, bright) in enumerate(zip(labels, highlighted, strict=True)):
-        text = label[: max(int(width / CHARACTER_WIDTH), 1)]
-        draw.text((4 + index * width, frame.height + 15), text, fill=(255, 255, 255) if bright else MUTED)
+        while len(label) > 1 and draw.textlength(label, _font(FONT_SIZE)) > width - 3:
+            label = label[:-1]
+        color = (255, 255, 255) if bright else MUTED
+        draw.text((4 + index * width, frame.height + CAPTION_HEIGHT // 2 + 1), label, color, _font(FONT_SIZE))
     return taller
 
 
@@ -104,11 +127,13 @@ def action_labels(spec: PlanSpec, actions: NDArray[np.generic]) -> list[str]:
 
 
 def plan_frames(
-    spec: PlanSpec, frame: Image.Image, observation: Observation, trace: Trace, mask: int | None
-) -> list[Image.Image]:
+    spec: PlanSpec, frame: Image.Image, observation: Observation, trace: Trace, mask: int | None,
+    executed: OpenLoop | None = None,
+) -> list[Image.Image]:  # fmt: skip
     """One picture per network call over `frame` (see `render_frame`): committed actions, expected states and goals.
 
-    mask  the token of an action that is still masked, the number of action tokens; None if the noise is not masks
+    mask      the token of an action that is still masked, the number of action tokens; None if the noise is not masks
+    executed  what the finished plan does, for the last picture
     """
     calls = len(trace.t) - 1
     pictures = []
@@ -124,9 +149,23 @@ def plan_frames(
             states[0] = int(observation[spec.state_field]) if spec.state_field is not None else states[0]
         if "goals" in trace.predicted:
             goals = trace.predicted["goals"][last, 0, 0].flatten().tolist()
-        text = f"t = {float(trace.t[call]):.2f}   energy {float(trace.energy[last, 0]):.2f}"
-        pictures.append(add_caption(draw_path(frame, spec, states, goals, confidence), labels, committed, text))
+        came, arrival = came_and_arrival(states, executed if call == calls else None)
+        bright = [done and (arrival is None or step < arrival) for step, done in enumerate(committed)]
+        text = f"t = {float(trace.t[call]):.2f}   energy {float(trace.energy[last, 0]):.2f}{_remark(states, came)}"
+        text += f"   {spec.mission(observation) or ''}"
+        picture = draw_path(frame, spec, states, goals, confidence, came, arrival)
+        pictures.append(add_caption(picture, labels, bright, text))
     return pictures
+
+
+def came_and_arrival(states: Sequence[int], executed: OpenLoop | None) -> tuple[list[int], int | None]:
+    """What the actions of a plan do beside its states, from the same one on, and after how many it arrives."""
+    return ([], None) if executed is None else ([*states[:1], *executed.came.tolist()], executed.arrival)
+
+
+def _remark(states: Sequence[int], came: Sequence[int]) -> str:
+    """Of a caption, where the two differ."""
+    return "   pink: what the actions do" if list(came) != list(states[: len(came)]) else ""
 
 
 def episode_frames(
@@ -138,16 +177,20 @@ def episode_frames(
     frame = render_frame(task, env, batch.current[0])
     mission = spec.mission(batch.current[0]) or task.name
     frames: list[Image.Image] = []
-    labels, states, goals = [], [], []  # of the current plan
+    labels, states, goals, (came, arrival) = [], [], [], came_and_arrival((), None)  # of the current plan
     total, success, done = 0.0, False, False
-    for step in islice(rollout(planner, batch, action_steps=action_steps), limit):
+    on_grid = _minigrid_geometry(spec) is not None
+    for step in islice(rollout(planner, batch, action_steps=action_steps, execute=on_grid), limit):
         if (plan := step.plan) is not None:
             labels = action_labels(spec, plan.actions[0].cpu().numpy())
             states = [] if plan.states is None else plan.states[0].tolist()
             goals = [] if plan.goals is None else plan.goals[0, 0].flatten().tolist()
-        index, text = step.plan_step[0], f"step {len(frames)}   {mission}"
-        highlighted = [k == index for k in range(len(labels))]
-        frames.append(add_caption(draw_path(frame, spec, states[index:], goals), labels, highlighted, text))
+            came, arrival = came_and_arrival(states, step.executed[0] if step.executed else None)
+        index = step.plan_step[0]
+        text = f"step {len(frames)}   {mission}{_remark(states[index:], came[index:])}"
+        left = None if arrival is None else arrival - index
+        picture = draw_path(frame, spec, states[index:], goals, (), came[index:], left)
+        frames.append(add_caption(picture, labels, [k == index for k in range(len(labels))], text))
         frame = render_frame(task, env, batch.current[0])
         total += step.result.rewards[0]
         success, done = success or step.result.success[0], step.result.done[0]
@@ -162,11 +205,12 @@ def episode_frames(
     return frames, outcome
 
 
-def gif(frames: Iterable[Image.Image], milliseconds: int = 350) -> bytes:
-    """An endless animation, with a pause at its end."""
-    buffer = io.BytesIO()
-    first, *others = (frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=64) for frame in frames)
-    duration = [milliseconds] * len(others) + [1600]
+def gif(frames: Iterable[Image.Image], before: Sequence[Image.Image] = ()) -> bytes:
+    """An endless animation, with a pause at its end; at half the speed, and with a pause, what comes before."""
+    buffer, slow = io.BytesIO(), [700] * (len(before) - 1) + [1600] * bool(before)
+    pictures = (frame.convert("P", palette=Image.Palette.ADAPTIVE, colors=64) for frame in (*before, *frames))
+    first, *others = pictures
+    duration = slow + [350] * (len(others) - len(slow)) + [1600] * (len(others) >= len(slow))
     first.save(buffer, "GIF", save_all=True, append_images=others, duration=duration, loop=0)
     return buffer.getvalue()
 

@@ -14,6 +14,7 @@ from genplan.envs.babyai import CHANNEL_SIZES
 from genplan.errors import UserError
 from genplan.flow import Trace
 from genplan.spec import Observation, PlanSpec
+from genplan.types import OpenLoop
 
 Segment = tuple[str, str]  # text and style
 
@@ -23,17 +24,22 @@ WALL, DOOR = 2, 4
 OBJECTS = {5: "⚷", 6: "●", 7: "▣", 8: "◈", 9: "~"}  # key, ball, box, goal, lava
 DOORS = ("╎", "┼", "╬")  # open, closed, locked
 AGENTS = "▶▼◀▲"  # by direction
-ARROWS = "→↓←↑"
+ARROWS, EXECUTED_ARROWS = "→↓←↑", "⇒⇓⇐⇑"
+PLANNED, BEHIND, EXECUTED = "bold cyan", "bright_black", "bold bright_magenta"  # styles
 
 
 def grid_lines(
-    spec: PlanSpec, observation: Observation, states: Sequence[int] = (), goals: NDArray[np.int64] | None = None
-) -> list[list[Segment]]:
-    """The grid, the agent, the planned states (arrows) and the goals [H, G] of the next step (stars)."""
+    spec: PlanSpec, observation: Observation, states: Sequence[int] = (), goals: NDArray[np.int64] | None = None,
+    executed: OpenLoop | None = None,
+) -> list[list[Segment]]:  # fmt: skip
+    """The grid, the agent, the planned states (arrows) and the goals [H, G] of the next step (stars); and, where
+    `executed` says so, what the actions do apart from the planned states, and what is behind the arrival."""
     geometry, grid_field, state_field = spec.geometry, spec.grid_field, spec.state_field
     if geometry is None or grid_field is None or state_field is None or geometry.directions != 4:
         raise UserError("there is no grid to draw, expected states that point at a grid, with 4 directions")
-    path = {(x, y): ARROWS[direction] for x, y, direction in map(geometry.pose, reversed(states))}
+    path: dict[tuple[int, int], Segment] = {}
+    for style, arrows, shown in reversed(_paths(states, executed)):
+        path |= {(x, y): (arrows[direction], style) for x, y, direction in map(geometry.pose, reversed(shown))}
     per_cell = spec.goals.directions if spec.goals is not None and spec.goals.points_at == grid_field else 0
     stars = {geometry.position(int(goal) // per_cell) for goal in goals[0]} if goals is not None and per_cell else set()
     x_0, y_0, direction = geometry.pose(int(observation[state_field]))
@@ -52,7 +58,26 @@ def grid_lines(
     return lines
 
 
-def _minigrid_cell(symbols: Sequence[int], arrow: str | None) -> Segment:
+def _paths(states: Sequence[int], executed: OpenLoop | None) -> list[tuple[str, str, Sequence[int]]]:
+    """What is drawn with which style and arrows; what is drawn over the rest comes first."""
+    if executed is None:
+        return [(PLANNED, ARROWS, states)]
+    end = len(states) if executed.arrival is None else executed.arrival + 1
+    apart = executed.came[executed.came != executed.planned].tolist()
+    return [(EXECUTED, EXECUTED_ARROWS, apart), (PLANNED, ARROWS, states[:end]), (BEHIND, ARROWS, states[end:])]
+
+
+def legend(executed: OpenLoop) -> list[list[Segment]]:
+    """What marks mean that not every plan has."""
+    lines: list[list[Segment]] = []
+    if (executed.came != executed.planned).any():
+        lines.append([("⇒", EXECUTED), (" what the actions do, where that is not what was planned", "")])
+    if executed.arrival is not None and executed.arrival < executed.horizon:
+        lines.append([("→", BEHIND), (f" behind the arrival, which is after {executed.arrival} actions", "")])
+    return lines
+
+
+def _minigrid_cell(symbols: Sequence[int], arrow: Segment | None) -> Segment:
     """What stands in the way of a plan is shown rather than its arrow."""
     cell_type, color, state = symbols
     if cell_type == WALL:
@@ -61,18 +86,19 @@ def _minigrid_cell(symbols: Sequence[int], arrow: str | None) -> Segment:
         return DOORS[state], COLORS[color]
     if cell_type in OBJECTS:
         return OBJECTS[cell_type], COLORS[color]
-    return ("·", "dim") if arrow is None else (arrow, "bold cyan")
+    return ("·", "dim") if arrow is None else arrow
 
 
-def _other_cell(symbols: Sequence[int], arrow: str | None) -> Segment:
+def _other_cell(symbols: Sequence[int], arrow: Segment | None) -> Segment:
     """Symbols of the task's own: the first number of the cell."""
-    return (str(symbols[0]), "dim") if arrow is None else (arrow, "bold cyan")
+    return (str(symbols[0]), "dim") if arrow is None else arrow
 
 
-def denoising_rows(spec: PlanSpec, trace: Trace, mask: int | None) -> list[list[Segment]]:
+def denoising_rows(spec: PlanSpec, trace: Trace, mask: int | None, arrival: int | None = None) -> list[list[Segment]]:
     """One row per network call: its time, and the action tokens; those that changed since the call before stand out.
 
-    mask  the token that stands for masked, if the noise is masks
+    mask     the token that stands for masked, if the noise is masks
+    arrival  after how many actions the episode succeeds: those behind are grey in the last row
     """
     tokens = trace.tokens["actions"][:, 0].cpu().numpy()
     tokens = tokens.reshape(*tokens.shape[:2], -1)[..., 0]  # of several tokens per step, the first
@@ -85,6 +111,7 @@ def denoising_rows(spec: PlanSpec, trace: Trace, mask: int | None) -> list[list[
         for step, token in enumerate(line):
             text = "·" if token == mask else names[token] if token < len(names) else str(token)
             changed = call > 0 and tokens[call - 1, step] != token
-            row.append((text, "bold green" if changed else "red" if token == mask else ""))
+            behind = arrival is not None and step >= arrival and call + 1 == len(tokens)
+            row.append((text, BEHIND if behind else "bold green" if changed else "red" if token == mask else ""))
         rows.append(row)
     return rows

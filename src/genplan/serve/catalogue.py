@@ -68,7 +68,7 @@ class Catalogue:
         if planner.spec.fields.keys() != MAZE_FIELDS:
             raise UserError(f"'{name}' observes {', '.join(planner.spec.fields)}, expected {', '.join(MAZE_FIELDS)}: "
                             "only mazes are played here; follow its training below, and see its plans with: "
-                            "genplan plan RUN --task file.py:task --gif x")  # fmt: skip
+                            "genplan plan RUN --task file.py:task --gif x.gif")  # fmt: skip
         return planner
 
     def describe(self) -> schema.CatalogueResponse:

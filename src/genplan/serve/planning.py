@@ -21,11 +21,11 @@ from genplan.errors import ExpertFailure, UserError
 from genplan.flow import Rng, Trace
 from genplan.planners.base import LearnedPlanner
 from genplan.render import frames
-from genplan.rollout import EnvBatch, Steps, Wrapper, rollout
+from genplan.rollout import EnvBatch, FixedPlan, Steps, Wrapper, open_loop, rollout
 from genplan.serve import schema
 from genplan.spec import Geometry
 from genplan.tasks.grid import bot_expert, observe, privileged_goals
-from genplan.types import Plan, Planner, Task
+from genplan.types import OpenLoop, Plan, Planner, Task
 
 EXPERT_SECONDS = 3.0  # that the expert may plan in one episode
 MIN_PROB = 1e-4  # smaller probabilities look alike in a landscape
@@ -84,12 +84,14 @@ def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, lis
     rng = Rng.of(0, torch.tensor(batch.seeds), torch.zeros_like(ids))
     memory = planner.reset(observations, oracle)
     plan, _ = planner.plan(observations, memory, rng, ids, oracle, keep_trace=planner.keeps_trace)
+    executed = [] if plan.trace is None else _execute_candidates(plan.trace, batch)
     responses = []
     for row in ids.tolist():
         state = int(batch.current[row]["state"])
         if plan.trace is not None and plan.candidate_energies is not None and plan.selected is not None:
             energies = plan.candidate_energies[row].tolist()
-            candidates = [_candidate(geometry, plan.trace, row * len(energies) + index, state, energy)
+            first = row * len(energies)
+            candidates = [_candidate(geometry, plan.trace, first + index, state, energy, executed[first + index])
                           for index, energy in enumerate(energies)]  # fmt: skip
             selected = int(plan.selected[row]) - row * len(energies)
         else:
@@ -107,10 +109,25 @@ def _single_frame(plan: Plan, row: int, pose: schema.Pose) -> schema.Candidate:
     energy = 0.0 if plan.energy is None else float(plan.energy[row])
     actions = plan.actions[row].tolist()
     frame = schema.Frame(t=1.0, actions=actions, confidence=confidence, states=[pose], goals=[], energy=energy)
-    return schema.Candidate(frames=[frame], energy=energy)
+    return schema.Candidate(frames=[frame], energy=energy, executed=[], arrival=None)
 
 
-def _candidate(geometry: Geometry, trace: Trace, row: int, state: int, energy: float) -> schema.Candidate:
+def _execute_candidates(trace: Trace, batch: EnvBatch) -> Sequence[OpenLoop | None]:
+    """What all candidates of all rows do; None of a method that predicts no states."""
+    final = {name: tokens[-1] for name, tokens in trace.tokens.items()}
+    rows = torch.arange(len(batch)).repeat_interleave(len(final["actions"]) // len(batch))
+    return open_loop(FixedPlan(Plan(final["actions"], final)), batch.copy(rows)) or [None] * len(rows)
+
+
+def _executed(geometry: Geometry, state: int, found: OpenLoop | None) -> dict[str, Any]:
+    """The fields of `schema.Executed`."""
+    states = [] if found is None else [state, *found.came.tolist()]
+    return {"executed": list(map(geometry.pose, states)), "arrival": found and found.arrival}
+
+
+def _candidate(
+    geometry: Geometry, trace: Trace, row: int, state: int, energy: float, executed: OpenLoop | None
+) -> schema.Candidate:
     # The most likely tokens at every call, and the final ones.
     expected = {name: torch.cat([one[:, row], trace.tokens[name][-1:, row]]) for name, one in trace.predicted.items()}
     expected["states"][:, 0] = state
@@ -128,7 +145,7 @@ def _candidate(geometry: Geometry, trace: Trace, row: int, state: int, energy: f
         )
         for call in range(len(times))
     ]
-    return schema.Candidate(frames=frames_, energy=round(energy, 4))
+    return schema.Candidate(frames=frames_, energy=round(energy, 4), **_executed(geometry, state, executed))
 
 
 def expert_steps(task: Task) -> Generator[None, None, int | None]:
@@ -158,10 +175,11 @@ def play_episodes(requests: Sequence[ResolvedRequest]) -> Generator[None, None, 
     starts = [geometry.pose(int(observation["state"])) for observation in batch.current]
     episodes = [schema.EpisodeResponse(start=pose, steps=[], plans=[], success=False, expert_steps=None, milliseconds=0)
                 for pose in starts]  # fmt: skip
-    for steps in rollout(planner, batch, action_steps=requests[0].action_steps):
+    for steps in rollout(planner, batch, action_steps=requests[0].action_steps, execute=True):
         if steps.plan is not None:
             for index, row in enumerate(steps.planned_ids.tolist()):
-                episodes[row].plans.append(_plan_summary(geometry, steps.plan, index))
+                executed = None if steps.executed is None else steps.executed[index]
+                episodes[row].plans.append(_plan_summary(geometry, steps.plan, index, executed))
         for index, row in enumerate(steps.ids.tolist()):
             episodes[row].steps.append(_step(geometry, steps, index, batch.current[row], episodes[row].plans))
             episodes[row].success = steps.result.success[index]
@@ -177,12 +195,14 @@ def play_episodes(requests: Sequence[ResolvedRequest]) -> Generator[None, None, 
     return episodes
 
 
-def _plan_summary(geometry: Geometry, plan: Plan, row: int) -> schema.PlanSummary:
+def _plan_summary(geometry: Geometry, plan: Plan, row: int, executed: OpenLoop | None) -> schema.PlanSummary:
+    states = [] if plan.states is None else plan.states[row].tolist()
     return schema.PlanSummary(
         actions=plan.actions[row].tolist(),
-        states=[] if plan.states is None else [geometry.pose(token) for token in plan.states[row].tolist()],
+        states=[geometry.pose(token) for token in states],
         goals=[] if plan.goals is None else _positions(geometry, plan.goals[row, 0].flatten().tolist()),
         energy=None if plan.energy is None else round(float(plan.energy[row]), 3),
+        **_executed(geometry, states[0] if states else 0, executed),
     )
 
 
@@ -217,14 +237,17 @@ def episode_gif(task: Task, episode: schema.EpisodeResponse) -> bytes:
 def _episode_frames(task: Task, episode: schema.EpisodeResponse, every: int) -> Iterator[Image.Image]:
     geometry = maze_geometry(task)
     image, pose = np.array(task.make_env().reset(seed=0)[0]["image"]), episode.start
+    begun: dict[int, int] = {}  # at which step each plan was made
     for number, step in enumerate(episode.steps):
+        done = number - begun.setdefault(step.plan, number)
         if number % every == 0:
             plan = episode.plans[step.plan]
-            states = [geometry.state(*one) for one in (pose, *plan.states[1:])]
+            states, came = ([geometry.state(*one) for one in poses[done:]] for poses in (plan.states, plan.executed))
             goals = [geometry.cell(*position) for position in plan.goals]
             labels = [ACTION_NAMES[action] for action in plan.actions[:LABELED_ACTIONS]]
-            frame = frames.draw_path(frames.draw_grid(image, pose), task.spec, states, goals)
-            yield frames.add_caption(frame, labels, [True] * len(labels), f"step {number}")
+            left = None if plan.arrival is None else plan.arrival - done
+            frame = frames.draw_path(frames.draw_grid(image, pose), task.spec, states, goals, (), came, left)
+            yield frames.add_caption(frame, labels, [k == done for k in range(len(labels))], f"step {number}")
         pose = step.pose
         for change in step.changes:
             cell = parse_object(change.code)

@@ -36,7 +36,7 @@ class Options(Strict):
 
     iterations: int | None = Field(default=None, ge=1, le=50)
     temperature: float | None = Field(default=None, ge=0, le=5)
-    order: Literal["random", "confidence", "margin", "near-to-far"] | None = None
+    order: Literal["random", "confidence", "margin", "near-to-far", "chain"] | None = None
     num_candidates: int | None = Field(default=None, ge=1, le=16)
 
 
@@ -73,7 +73,15 @@ class Frame(BaseModel):
     energy: float
 
 
-class Candidate(BaseModel):
+class Executed(BaseModel):
+    """What the actions of a plan do in the simulator, whatever comes: to be drawn; no planner sees it."""
+
+    executed: list[Pose] = Field(description="the poses that come, beside the planned ones and from the same one on, "
+                                 "up to the end of plan or episode; empty if no states are planned")  # fmt: skip
+    arrival: int | None = Field(description="after how many actions the episode succeeds, if it does")
+
+
+class Candidate(Executed):
     frames: list[Frame]
     energy: float
 
@@ -107,7 +115,7 @@ class Step(BaseModel):
     plan: int  # index of the plan that it belongs to
 
 
-class PlanSummary(BaseModel):
+class PlanSummary(Executed):
     actions: list[int]
     states: list[Pose]
     goals: list[Position]

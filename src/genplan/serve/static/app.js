@@ -12,7 +12,7 @@ import { plan, repeatLast, run, toggleLandscape } from "./planning.js";
 import { followRun } from "./training.js";
 import { clearResults, player, show } from "./view.js";
 
-const ORDERS = ["random", "confidence", "margin", "near-to-far"];
+const ORDERS = ["random", "confidence", "margin", "near-to-far", "chain"];
 
 function restoreLink() {
   const text = location.hash.slice(1), content = fromLink(text);

@@ -40,17 +40,26 @@ export class MazeView {
   }
 
   // rows: text; pose: the agent, if it is not where the text has it; states, goals: of a plan; heat: energies per cell;
-  // alternatives: states of the other candidates; expected: a planned pose that was not reached
+  // alternatives: states of the other candidates; expected: a planned pose that was not reached; executed: what the
+  // actions do, beside `states`; arrival: after how many actions the episode succeeds
   draw(content = this.last) {
     this.last = content;
-    const { rows, pose = findPose(rows), states = [], goals = [], heat = null, alternatives = [], expected = null } = content;
+    const { rows, pose = findPose(rows), goals = [], heat = null, alternatives = [], expected = null } = content;
+    const { states = [], executed = [], arrival = null } = content, end = arrival === null ? states.length : arrival + 1;
     const width = rows[0].length / 2, height = rows.length;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: this.onpick ? 0 : null, "aria-label": "maze" });
     for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) picture.append(drawCell(x, y, codeAt(rows, x, y), heat?.[y]?.[x]));
     for (const alternative of alternatives) picture.append(line(alternative, 0.25));
-    if (states.length > 1) picture.append(line(states, 1, "halo"), line(states, 1), ...dots(states));
+    if (states.length > 1) {
+      const behind = states.slice(end - 1);
+      picture.append(line(states, 1, "halo"), line(behind, 1, "path behind"), ...dots(behind, "dot behind"));
+      picture.append(line(states.slice(0, end), 1), ...dots(states.slice(0, end)));
+    }
+    for (const step of stepsApart(states, executed)) {
+      picture.append(line([executed[Math.max(step - 1, 0)], executed[step]], 1, "path executed"), ring(executed[step]));
+    }
     for (const [x, y] of goals) picture.append(star(x + 0.5, y + 0.5, "halo thin"), star(x + 0.5, y + 0.5, "star"));
-    if (expected) picture.append(svg("circle", { cx: expected[0] + 0.5, cy: expected[1] + 0.5, r: 0.45, class: "star", "stroke-dasharray": "0.15" }));
+    if (expected) picture.append(ring(expected, 0.45, "star", "0.15"));
     if (pose) picture.append(svg("g", { transform: `translate(${pose[0]} ${pose[1]})` }, agent(pose[2])));
     if (this.cursor && this.onpick) {
       this.cursor = [Math.min(this.cursor[0], width - 1), Math.min(this.cursor[1], height - 1)]; // the maze may be smaller now
@@ -106,6 +115,15 @@ function line(states, opacity, className = "path") {
   return svg("polyline", { points: points.join(" "), class: className, opacity });
 }
 
-function dots(states) {
-  return states.slice(1).map(([x, y]) => svg("circle", { cx: x + 0.5, cy: y + 0.5, r: 0.13, class: "dot" }));
+function dots(states, className = "dot") {
+  return states.slice(1).map((pose) => ring(pose, 0.13, className));
+}
+
+function ring([x, y], r = 0.24, className = "path executed", dashes = null) {
+  return svg("circle", { cx: x + 0.5, cy: y + 0.5, r, class: className, "stroke-dasharray": dashes });
+}
+
+// At which steps the actions of a plan do not lead where it says.
+export function stepsApart(states, executed) {
+  return executed.map((_, step) => step).filter((step) => states[step]?.some((value, k) => value !== executed[step][k]));
 }

@@ -82,6 +82,8 @@ export class Player {
       content: {
         rows, pose, states: over || !plan ? [] : [pose, ...plan.states.slice(planStep + 1)],
         goals: over || !plan ? [] : plan.goals, expected: deviates ? now.expected : null,
+        executed: over || !plan ? [] : plan.executed.slice(planStep),
+        arrival: over || !plan || plan.arrival === null ? null : plan.arrival - planStep,
       },
       caption: over ? outcome(episode) : caption(done, next, now, deviates),
     };
