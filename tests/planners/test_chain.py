@@ -305,7 +305,7 @@ def test_a_chain_that_was_saved_and_resumed_equals_one_never_stopped(tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
     monkeypatch.setattr(step_training, "fit_step_model", None)  # it is learnt once in the life of a run
-    monkeypatch.setattr("genplan.planners.genplan.fit_step_model", None)
+    monkeypatch.setattr("genplan.planners.chained.fit_step_model", None)
     runs.resume_run(stopped).fit()
     for file in ("last.safetensors", "model.safetensors", "codec.safetensors"):
         one, other = (checkpoint.load_tensors(folder / file)[0] for folder in (whole, stopped))

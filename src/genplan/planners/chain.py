@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -60,6 +60,10 @@ class ChainConfig:
         at_least(self, 1, "step_model_steps", most=10**6)
         probability(self, "min_confidence")
         at_least(self, 0, "state_weight", "cost_weight", "cutoff", "preparation_price", "try_price", "visit_price")
+
+
+# Settings that can be chosen when planning.
+OPTIONS = tuple(one.name for one in fields(ChainConfig) if one.name != "step_model_steps")
 
 
 class Imagined(NamedTuple):
@@ -138,7 +142,8 @@ class Chain:
         self.given = {name: given[name] for name in self.streams if bool(given[name][:, name == "states" :].any())}
 
     def propose(self, log_p: Mapping[str, Tensor], known: int, due: int) -> Proposal:
-        log_u, log_v = log_p["actions"], log_p["states"]
+        """As `Head` has it; without marginals of states there are no terms of theirs."""
+        log_u, log_v = log_p["actions"], log_p.get("states")
         scores, actions, states, reached = self._beam(log_u, log_v, known, due)
         needed, score = self._needed(states, known), scores[..., -1]
         if needed is not None:  # what is planned behind the arrival counts for nothing
@@ -159,7 +164,8 @@ class Chain:
         }
         log_probs = {
             name: log.gather(-1, tokens[name].clamp(max=log.shape[-1] - 1)[..., None]).squeeze(-1)
-            for name, log in (("actions", log_u), ("states", log_v))
+            for name, log in log_p.items()
+            if name in self.streams
         }
         nll = -log_probs["actions"][:, known:due]
         if needed is None:
@@ -179,7 +185,7 @@ class Chain:
         return self.cost().needed(torch.cat([shared, states], 2), known)
 
     def _beam(
-        self, log_u: Tensor, log_v: Tensor, known: int, due: int
+        self, log_u: Tensor, log_v: Tensor | None, known: int, due: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Imagined, Tensor]]:
         """Sequences from `known` to the end: scores up to every step, actions and states, each [n, w, steps]; and what
         is imagined after `due` steps, with the number of the one that each sequence comes from [n, w]."""
@@ -264,18 +270,18 @@ class Chain:
         """[..., A] -> [..., A · R]."""
         return of_actions if self.num_outcomes == 1 else of_actions.repeat_interleave(self.num_outcomes, -1)
 
-    def _denoised(self, log_u: Tensor, log_v: Tensor, step: int, lag: Tensor, moves: Moves) -> Tensor:
+    def _denoised(self, log_u: Tensor, log_v: Tensor | None, step: int, lag: Tensor, moves: Moves) -> Tensor:
         """The denoiser's terms of the score."""
         length, following = log_u.shape[1], moves.following.clamp(min=0)
         if moves.waits is None:
             terms = self._per_move(log_u[:, step, None])
-            if step + 1 < length and self.config.state_weight:
+            if log_v is not None and step + 1 < length and self.config.state_weight:
                 value = log_v[:, step + 1].gather(1, following.flatten(1)).view_as(following)
                 terms = terms + self.config.state_weight * value
             return terms
         clock = step - lag
         terms = self._per_move(log_u[self.rows, clock])
-        if self.config.state_weight:
+        if log_v is not None and self.config.state_weight:
             after = (clock + 1).clamp(max=length - 1)
             value = log_v[self.rows[..., None], after[..., None], following]
             terms = terms + self.config.state_weight * torch.where((clock + 1 < length)[..., None], value, 0.0)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -46,13 +46,13 @@ from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.models.sequence import make_denoiser
 from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
 from genplan.models.step import GridStepModel, make_step_model, step_model_class
-from genplan.planners.adaptation import Adaptation
-from genplan.planners.base import LearnedPlanner, distance_weights
-from genplan.planners.chain import Chain, ChainConfig
-from genplan.planners.memory import PlannerMemory, VisitMemory
+from genplan.planners.base import distance_weights
+from genplan.planners.chain import OPTIONS, Chain, ChainConfig
+from genplan.planners.chained import ChainPlanner
+from genplan.planners.memory import PlannerMemory
 from genplan.planners.outcomes import OutcomeMemory, prepend, revised
 from genplan.planners.prefixes import RNG_PREFIX, draw_prefixes
-from genplan.planners.step_training import fit_step_model, goals_are_faced, has_any_order
+from genplan.planners.step_training import goals_are_faced, has_any_order
 from genplan.planners.value_iteration import value_targets
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
@@ -97,9 +97,7 @@ class GenPlanConfig:
     source: Literal["mask", "uniform"] = "mask"
     preset: Literal["default", "paper"] = "default"
     prefix_prob: float = 0.9  # for chains: of training windows shown up to some step, as plans are that grow
-    full_noise_prob: float | None = (
-        None  # of windows, or of their prefixes, shown as noise; None: 0.35 of a chain, or 0.5
-    )
+    full_noise_prob: float | None = None  # of windows, or prefixes, shown as noise; None: 0.35 of a chain, or 0.5
     conditioning_prob: float = 0.2  # of streams shown as given, so that goal-conditioned plans are in distribution
     horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
     entropy_bound: float | None = None  # None: found in training, from what held-out demonstrations cost
@@ -115,12 +113,12 @@ class GenPlanConfig:
             raise UserError("the preset 'paper' has no visit memory; use preset 'default', or visit_memory False")
 
 
-class GenPlan(LearnedPlanner):
+class GenPlan(ChainPlanner):
     Config = GenPlanConfig
     config: GenPlanConfig
     options = (
         "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
-        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig) if one.name != "step_model_steps"),
+        "exploration", "outcome_memory", *OPTIONS,
     )  # fmt: skip
     variants = ("source",)
     keeps_trace = True
@@ -168,6 +166,10 @@ class GenPlan(LearnedPlanner):
         return self.config.sampler.order
 
     @property
+    def draws_chains(self) -> bool:
+        return self.order == "chain"
+
+    @property
     def path(self) -> ProbPath:
         sizes = {name: stream.size for name, stream in self.spec.streams.items()}
         return ProbPath({**sizes, "actions": self.codec.stream.size}, Source(self.config.source))
@@ -189,13 +191,10 @@ class GenPlan(LearnedPlanner):
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
-        """The step model, if there is one."""
-        if self.step_model is None:
-            return {}
         if self.cost is not None:
             self.cost.faced.fill_(goals_are_faced(windows))
             self.cost.any_order.fill_(has_any_order(windows))
-        return fit_step_model(self.step_model, windows, held_out, self.config.chain.step_model_steps)
+        return super().pretrain(windows, held_out)
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
@@ -218,10 +217,8 @@ class GenPlan(LearnedPlanner):
             chunks = {name: self.codec.chunk if name == "actions" else 1 for name in x_1}
             noise = path.noise(self.shapes, rows.fold(RNG_PREFIX))
             x_t, weights = drawn.show(x_1, x_t, noise, given, chunks, self.config.horizon_discount)
-            t, noisy = (
-                torch.where(drawn.chosen, drawn.length / self.config.horizon, t),
-                drawn.chosen & (drawn.length == 0),
-            )
+            t = torch.where(drawn.chosen, drawn.length / self.config.horizon, t)
+            noisy = drawn.chosen & (drawn.length == 0)
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
         for name, x in x_t.items():
             x_t[name] = torch.where(valid[name], x, path.stream_noise(name, x.shape[1:], rows.fold(RNG_PADDING)))
@@ -300,14 +297,8 @@ class GenPlan(LearnedPlanner):
 
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> PlannerMemory:
         memory, config = super().reset(observations, oracle), self.config
-        if self.order == "chain":
-            if config.chain.adapt and isinstance(self.step_model, GridStepModel):
-                size = len(observations)
-                memory.adaptation = Adaptation(self.spec, self.step_model, size)
-                memory.visits = memory.visits or VisitMemory(self.spec, size, self.device, 0.0)
-            return memory
         wanted = config.outcome_memory and config.memory.exploration > 0 and config.horizon > 1
-        if wanted and self.spec.grid_field is not None:
+        if wanted and self.spec.grid_field is not None and not self.draws_chains:
             memory.outcomes = OutcomeMemory(self.spec, len(observations), self.device)
         return memory
 
@@ -360,12 +351,6 @@ class GenPlan(LearnedPlanner):
             sure_steps=None if head is None else self._sure_steps(confidence),
         )
 
-    def _sure_steps(self, confidence: Tensor) -> Tensor:
-        """Actions of plans [n, H] before the first that is not sure; at least one."""
-        doubtful = confidence < self.config.chain.min_confidence
-        doubtful[:, 0] = False
-        return torch.where(doubtful.any(1), doubtful.int().argmax(1), confidence.shape[1])
-
     @torch.inference_mode()
     def state_probs(self, observations: Observations, goal: int | None = None) -> Tensor:
         ids = torch.arange(len(observations), device=self.device)
@@ -390,17 +375,13 @@ class GenPlan(LearnedPlanner):
                             "order, or train with --order chain")  # fmt: skip
         calls = min(sampler.iterations or 1, horizon)
         times = [0.0, *(-(-horizon * (number + 1) // calls) / horizon for number in range(calls))]  # as in training
-        adaptation = memory.adaptation
-        visits = None if adaptation is None or memory.visits is None else memory.visits.counts[ids].sum(-1).float()
-        parts = (self.config.chain, sampler.temperature or 0.0, observations, adaptation, ids, visits)
-        return Chain(self.spec, self.step_model, *parts), times
+        return self.chain_head(observations, memory, ids, sampler.temperature or 0.0), times
 
     def _start(
         self, current: Observations, rng: Rng, first: Tensor | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Noise with what is given: the current state, and an action that is to be tried first (where not −1)."""
-        x_0 = self.path.noise(self.shapes, rng)
-        given: dict[str, Tensor] = {}
+        x_0, given = self.path.noise(self.shapes, rng), dict[str, Tensor]()
         now = torch.arange(self.config.horizon, device=self.device) == 0
         if self.spec.state_field is not None:
             x_0["states"][:, 0] = current[self.spec.state_field]
