@@ -72,6 +72,8 @@ def last_action(planner):
         ("LEAP-noGC", {"horizon": 2, "context_length": 3}, True),
         ("LEAP-noGC", {"horizon": 2, "context_length": 1, "visit_memory": True}, True),
         ("LEAP-noGC", {"horizon": 2, "context_length": 3, "single_mask_prob": 1.0}, True),
+        ("BC-step", {"context_length": 3}, True),
+        ("LEAP-step", {"horizon": 2, "context_length": 3}, True),
         ("GenPlan-M", {"horizon": 2, "context_length": 3}, True),
         ("GenPlan-U", {"horizon": 2, "context_length": 1, "visit_memory": True}, True),
     ],

@@ -57,7 +57,8 @@ def test_the_protocol_is_read_from_the_settings(monkeypatch):
     text = " ".join(protocol().split())
     assert "15 CPU-minutes (40 for MazeS7G1, MazeS7G2, BlockUnlock, KeyCorridorS3R3)" in text
     assert "temperature 0.5," in text
-    assert "The last 2 (1 for LEAP on LocS10N1, LEAP-noGC on LocS10N1, LEAP-H on LocS10N1) observations" in text
+    others = ", ".join(f"{method} on LocS10N1" for method in ("LEAP", "LEAP-noGC", "LEAP-H", "LEAP-step"))
+    assert f"The last 2 (1 for {others}) observations" in text
     assert "seeds (1234–1483)" in text
     get = tasks.get
     monkeypatch.setattr(tasks, "get", lambda name: dataclasses.replace(get(name), budget_minutes=7.0))

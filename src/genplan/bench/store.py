@@ -18,7 +18,7 @@ from genplan.files import write_atomically
 from genplan.types import Metric
 
 VERSION = 2
-ADDED = {"codec", "chain", "prefix_prob"}  # settings that older lines do not have; they change nothing there
+ADDED = {"codec", "chain", "prefix_prob", "step_model"}  # settings that older lines lack; they change nothing there
 Values = Mapping[str, Sequence[float]]
 
 

@@ -29,16 +29,17 @@ def _method(planner: str, *seconds: float) -> Method:
 
 
 _GENPLAN = _method("genplan:GenPlan", 0.240, 0.450, 0.330, 0.250, 0.187)
+_BC = _method("behavior_cloning:BehaviorCloning", 0.123, 0.287, 0.165, 0.112, 0.093)
 _DT = _method("decision_transformer:DecisionTransformer", 0.090, 0.185, 0.113, 0.075, 0.072)
 _LEAP = replace(
     _method("leap:Leap", 0.121, 0.222, 0.152, 0.103, 0.095), played_by_row={"iterations": "leap_iterations"}
 )
-_NO_GOALS = {"privileged_goals": False}
+_NO_GOALS, _STEP_MODEL = {"privileged_goals": False}, {"step_model": True}
 
 METHODS: Mapping[str, Method] = {
     "GenPlan-M": replace(_GENPLAN, adapts=True),
     "GenPlan-U": replace(_GENPLAN, settings={"source": "uniform"}),
-    "BC": _method("behavior_cloning:BehaviorCloning", 0.123, 0.287, 0.165, 0.112, 0.093),
+    "BC": _BC,
     "DT": _DT,
     "DT-noGC": replace(_DT, settings=_NO_GOALS, label="DT⊖GC"),
     "LEAP": _LEAP,
@@ -46,6 +47,8 @@ METHODS: Mapping[str, Method] = {
     "LEAP-H": replace(
         _LEAP, settings={**_NO_GOALS, "entropy_bound": 0.3}, label="LEAP⊕H", trained_by_row={"entropy_bound": "entropy"}
     ),
+    "BC-step": replace(_BC, settings=_STEP_MODEL, label="BC⊕S", adapts=True),
+    "LEAP-step": replace(_LEAP, settings={**_NO_GOALS, **_STEP_MODEL}, label="LEAP⊖GC⊕S", adapts=True),
 }
 
 

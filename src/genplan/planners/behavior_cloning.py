@@ -8,6 +8,9 @@ Details
 - The loss is the cross-entropy of the demonstrated actions, at the current step and at those past steps at which the
   scene was as it is now (of the others, the scene as it was then is not at hand).
 - One step per plan, drawn at `temperature` (0: the likeliest).
+- BC⊕S (`step_model`) learns GenPlan's model of one step before, and draws its action by a chain of one step (chain.py):
+  the log-probability is added to what the step model says of the action before what is ahead, and to what was observed
+  in the episode (adaptation.py). It looks no further: what a preparation is good for, it does not see.
 - There is no canonical paper; BabyAI's own imitation learner (Chevalier-Boisvert et al., 2019) sees 7×7 cells and has
   an LSTM that runs through the whole episode. Here the past is read anew from the last steps, so that training and
   planning see the same; what is older is in the visit memory.
@@ -22,6 +25,8 @@ from torch import Tensor, nn
 
 from genplan.models import encoders
 from genplan.models.settings import CodecConfig, EncoderConfig, MemoryConfig, at_least
+from genplan.planners.chain import OPTIONS, ChainConfig
+from genplan.planners.chained import required_step_model
 from genplan.planners.one_step import OneStepPlanner
 from genplan.spec import PlanSpec
 from genplan.types import History, Observations
@@ -29,12 +34,14 @@ from genplan.types import History, Observations
 
 @dataclass(frozen=True)
 class BCConfig:
-    """Of BC, behavior cloning."""
+    """Of BC, behavior cloning; with `step_model` BC⊕S."""
 
     network: EncoderConfig = field(default_factory=EncoderConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     codec: CodecConfig = field(default_factory=CodecConfig)
     temperature: float = 0.5
+    step_model: bool = False
+    chain: ChainConfig = field(default_factory=ChainConfig)  # with the step model; no states or costs are predicted
 
     def __post_init__(self) -> None:
         at_least(self, 0, "temperature")
@@ -43,6 +50,8 @@ class BCConfig:
 class BehaviorCloning(OneStepPlanner):
     Config = BCConfig
     config: BCConfig
+    options = (*OneStepPlanner.options, *OPTIONS)
+    variants = ("step_model",)
 
     def __init__(self, spec: PlanSpec, config: BCConfig) -> None:
         super().__init__(spec, config)
@@ -58,6 +67,7 @@ class BehaviorCloning(OneStepPlanner):
             nn.Linear(4 * width, self.num_logits),
         )  # fmt: skip
         self.size_free = spec.grid_field is not None
+        self.step_model = required_step_model(spec) if config.step_model else None
 
     def logits(
         self, encoding: encoders.Encoding, current: Observations, history: History, goals: Tensor | None

@@ -22,6 +22,10 @@ Details, and where it differs from its paper
   The test before a draw is kept is ours: Gibbs sampling keeps every draw. It costs the conditionals of the whole plan
   after every draw that changes it; a draw that repeats what stands there costs nothing. One action is executed per
   plan, as by all planners here; the paper executes whole plans.
+- LEAP⊖GC⊕S (`step_model`) plans as above, and what it found is then made to hold: a chain (chain.py) is drawn by the
+  conditionals p(a_k | the others) of that plan and by GenPlan's model of one step, which is learnt before and adapts in
+  the episode (adaptation.py). What a conditional gives to END, all actions share. Chance is in the first plan alone.
+  States are those of the chain; the energy is that of its actions by the same conditionals.
 - LEAP⊕H holds the entropy of actions under the all-masked plan above `entropy_bound`, as GenPlan does; it gets no
   goals, as in the GenPlan paper's table.
 """
@@ -41,7 +45,9 @@ from genplan.flow import EntropyBound, Rng, apply_temperature, entropy
 from genplan.models.encoders import Encoding, SceneEncoder
 from genplan.models.sequence import make_denoiser
 from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
-from genplan.planners.base import LearnedPlanner, distance_weights
+from genplan.planners.base import distance_weights
+from genplan.planners.chain import OPTIONS, ChainConfig
+from genplan.planners.chained import ChainPlanner, required_step_model
 from genplan.planners.memory import PlannerMemory
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Losses, Observations, Plan
@@ -55,7 +61,7 @@ RNG_ALL, RNG_SHARE, RNG_MASKED, RNG_SINGLE = "wholly", "share", "masked", "singl
 
 @dataclass(frozen=True)
 class LEAPConfig:
-    """Of LEAP; without `privileged_goals` LEAP⊖GC, and with an entropy bound LEAP⊕H."""
+    """Of LEAP; without `privileged_goals` LEAP⊖GC, with an entropy bound LEAP⊕H, with `step_model` LEAP⊖GC⊕S."""
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
@@ -70,9 +76,12 @@ class LEAPConfig:
     entropy_bound: float = 0.0
     iterations: int = 10
     temperature: float = 0.5
+    step_model: bool = False
+    chain: ChainConfig = field(default_factory=ChainConfig)  # with the step model; no states or costs are predicted
 
     def __post_init__(self) -> None:
         at_least(self, 1, "horizon", "action_steps", "iterations", most=4096)
+        at_least(self, 2 if self.step_model else 1, "horizon")
         at_least(self, 0, "horizon_discount", "entropy_bound", "temperature")
         probability(self, "full_noise_prob")
         if self.action_steps > self.horizon:
@@ -83,10 +92,11 @@ class LEAPConfig:
             raise UserError("full_noise_prob is 0, expected more: the entropy bound is held in windows wholly masked")
 
 
-class Leap(LearnedPlanner):
+class Leap(ChainPlanner):
     Config = LEAPConfig
     config: LEAPConfig
-    variants = ("privileged_goals",)
+    options = (*ChainPlanner.options, *OPTIONS)
+    variants = ("privileged_goals", "step_model")
 
     def __init__(self, spec: PlanSpec, config: LEAPConfig) -> None:
         super().__init__(spec, config)
@@ -96,6 +106,7 @@ class Leap(LearnedPlanner):
         self.denoiser = make_denoiser(spec, config.network, config.memory, config.horizon, self.codec, num_extra=1)
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
+        self.step_model = required_step_model(spec) if config.step_model else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -196,6 +207,9 @@ class Leap(LearnedPlanner):
         tokens, energy, log_p = least_energy(
             metropolis(tokens, conditionals, rng, config.iterations, config.temperature, fixed)
         )
+        if self.step_model is not None:
+            log_u = torch.logaddexp(log_p[..., : self.end], log_p[..., self.end :] - math.log(self.end))
+            return self.draw_chain(log_u, observations, memory, rng, ids, first, 0.0)
         confidence = log_p.gather(-1, tokens[..., None]).exp().reshape(len(ids), self.shape[0], -1).prod(-1)
         tokens = self._without_end(tokens.reshape(-1, *self.shape))
         actions = self.codec.decode(tokens, self.origin(observations))

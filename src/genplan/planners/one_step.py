@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from genplan.flow import Rng, apply_temperature
 from genplan.models.encoders import Encoding, StepEncoder, VisitedAttention
-from genplan.planners.base import LearnedPlanner
+from genplan.planners.chained import ChainPlanner
 from genplan.planners.memory import PlannerMemory
 from genplan.types import Batch, History, Losses, Observations, Plan, WindowNeeds
 
 
-class OneStepPlanner(LearnedPlanner):
+class OneStepPlanner(ChainPlanner):
     """To be given `logits`; its Config has a `temperature`.
 
     The loss is the cross-entropy of the demonstrated actions, at the current step and at those past steps at which the
@@ -37,7 +37,8 @@ class OneStepPlanner(LearnedPlanner):
 
     @property
     def needs(self) -> WindowNeeds:
-        return super().needs._replace(horizon=self.codec.chunk)
+        number = self.codec.chunk if self.step_model is None else 2  # a step model learns where it leads as well
+        return super().needs._replace(horizon=number)
 
     def with_current(self, x: Tensor, encoding: Encoding, current: Observations, history: History) -> Tensor:
         """Steps [B, C + 1, D], with what else is known of the last one: its other fields, and the visit memory."""
@@ -76,12 +77,14 @@ class OneStepPlanner(LearnedPlanner):
         self, observations: Observations, memory: PlannerMemory, rng: Rng, ids: Tensor, goals: Tensor | None,
         keep_trace: bool,
     ) -> Plan:  # fmt: skip
-        """Drawn from the logits, unless another action is to be tried first."""
+        """Drawn from the logits, or with the step model from both, unless another action is to be tried first."""
         encoding, history = self.conditioning(observations, memory, ids)
         logits = self.logits(encoding, observations.only(self.spec.step_fields), history, goals)[:, -1:]
         log_p = logits.reshape(len(ids), 1, *self.codec.stream.shape, -1).log_softmax(-1)
-        tokens = rng.categorical(apply_temperature(log_p, self.config.temperature))  # [n, 1, *codes]
         first = self.exploratory_action(observations, memory, rng, ids)
+        if self.step_model is not None:
+            return self.draw_chain(log_p, observations, memory, rng, ids, first, self.config.temperature)
+        tokens = rng.categorical(apply_temperature(log_p, self.config.temperature))  # [n, 1, *codes]
         if first is not None:
             tokens = torch.where(first[:, None] >= 0, first[:, None], tokens)
         energy = -log_p.gather(-1, tokens[..., None]).flatten(1).sum(-1)
