@@ -118,3 +118,15 @@ def test_suites_can_be_narrowed_and_extended():
     assert len({cell.row for cell in suites()["main"]}) == 8
     for cells in suites().values():
         assert len(set(cells)) == len(cells)
+
+
+@pytest.mark.parametrize(("method", "plain"), [("BC-step", "BC"), ("LEAP-step", "LEAP-noGC")])
+def test_methods_with_a_step_model_stand_beside_those_without(method, plain):
+    for suite in ("adaptive", "main"):
+        cells = suites()[suite]
+        assert {cell.row for cell in cells if cell.method == method} == {c.row for c in cells if c.method == plain}
+        methods = [cell.method for cell in cells]
+        assert methods.index(method) > methods.index("DT-noGC")
+    assert "exploration" in Cell(plain, "SeqS5R2Un").options()
+    assert "exploration" not in Cell(method, "SeqS5R2Un").options()  # it adapts
+    assert Cell(method, "MazeS4G1").training().training == Cell(plain, "MazeS4G1").training().training

@@ -30,7 +30,8 @@ def suites() -> dict[str, list[Cell]]:
     """Each in the order in which it is filled."""
     adaptive = [row.name for row in ROWS.values() if row.split == "AP"]
     first, others = ("GenPlan-M", "BC", "DT", "LEAP"), ("GenPlan-U", "LEAP-noGC", "DT-noGC")
-    by_method = (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC")
+    with_step_model = ("BC-step", "LEAP-step")
+    by_method = (*first, "GenPlan-U", "LEAP-noGC", "LEAP-H", "DT-noGC", *with_step_model)
     repeated = [(seed, method) for seed in TRAIN_SEEDS[1:] for method in ("GenPlan-M", "BC")]
     return {
         "adaptive": [
@@ -42,7 +43,7 @@ def suites() -> dict[str, list[Cell]]:
             *_cells(CONTROLS, MAIN_ROWS),
             *(Cell(f"pretrained:{row}", row) for row in MAIN_ROWS),
             *_cells(first, MAIN_ROWS),
-            *_cells(others, MAIN_ROWS),
+            *_cells((*others, *with_step_model), MAIN_ROWS),
             *(Cell("GenPlan-M", "MazeS4G1", seed) for seed in TRAIN_SEEDS[1:]),
             *_cells(("GenPlan-M", "GenPlan-U"), ["MazeS4G1"], preset="paper"),
         ],
