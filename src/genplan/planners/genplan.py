@@ -59,6 +59,7 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
+IN_TRAINING = ("step_model_steps", "value_iteration")  # settings of chains that cannot be chosen when planning
 COST_SHARE = 0.3  # of the cost-to-go's loss in the total
 
 
@@ -120,7 +121,7 @@ class GenPlan(LearnedPlanner):
     config: GenPlanConfig
     options = (
         "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
-        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig) if one.name != "step_model_steps"),
+        "exploration", "outcome_memory", *(one.name for one in fields(ChainConfig) if one.name not in IN_TRAINING),
     )  # fmt: skip
     variants = ("source",)
     keeps_trace = True
@@ -193,7 +194,7 @@ class GenPlan(LearnedPlanner):
         if self.step_model is None:
             return {}
         if self.cost is not None:
-            self.cost.faced.fill_(goals_are_faced(windows))
+            self.cost.faced.fill_(self.config.chain.value_iteration and goals_are_faced(windows))
             self.cost.any_order.fill_(has_any_order(windows))
         return fit_step_model(self.step_model, windows, held_out, self.config.chain.step_model_steps)
 
