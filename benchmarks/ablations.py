@@ -1,8 +1,8 @@
 """Short trainings that differ in one setting each: is memory needed, which sub-goals are worth predicting, do position
 embeddings and goal proximity help, how are the methods of the benchmark best trained, what do data transforms do?
 
-python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch|last-step ...] [--steps 2000] [--rows ROW ...]
-    [--only …]
+python benchmarks/ablations.py [memory|subgoals|learning|tuning|stitch|last-step|chains ...] [--steps 2000]
+    [--rows ROW ...] [--only …]
 
 Evaluated on 250 validation seeds; one line of JSON per variant in results/ablations.jsonl. What is there is not run
 again, and a stopped training continues where it was (runs/ablations). Names of variants are those of the file's lines.
@@ -19,6 +19,8 @@ from typing import Any
 from genplan import checkpoint, runs, tasks
 from genplan.config import override
 from genplan.evaluate import evaluate
+from genplan.planners.chain import ChainConfig
+from genplan.planners.genplan import GenPlan
 from genplan.presets import TrainConfig, default_config, default_transforms
 from genplan.tasks.paper import ROWS
 from genplan.types import VALIDATION_SEEDS
@@ -93,7 +95,25 @@ LAST_STEP: dict[str, dict[str, Any]] = {
     for method in ("BC", "DT")
     for name, context in (("the last step read", 1), ("the last step not read", 0))
 }
-OPTIONS = {"temperature": "temperature", "exploration": "curiosity"}  # of planning; what names of variants call them
+# The parts of chains: first those of the training, then those of planning, with the first training.
+CHAINS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "no prefixes": {"prefix_prob": 0.0},
+    "all steps counting alike": {"horizon_discount": 0.0},
+    "no position embeddings": {"position_embedding": False},
+    "loops left in": {"transforms": {"erase_loops": False}},
+    "no value iteration": {"value_iteration": False},
+} | {
+    f"as it is, {name} {value}": {name: value}
+    for name, value in {
+        "cost_weight": 0.0, "state_weight": 0.0, "cutoff": 0.0, "min_confidence": 0.0, "beam_width": 1, "adapt": False,
+        "preparation_price": 0.0, "try_price": 0.0, "visit_price": 0.0, "order": "near-to-far",
+    }.items()
+}  # fmt: skip
+# Settings of planning, and what names of variants call them.
+OPTIONS = {"temperature": "temperature", "exploration": "curiosity", "order": "order"} | {
+    field.name: field.name for field in dataclasses.fields(ChainConfig) if field.name in GenPlan.options
+}
 ADAPTIVE = tuple(row.name for row in ROWS.values() if row.split == "AP")
 STUDIES = {
     "memory": (("KeyCorridorS3R3", "MazeS4G2"), MEMORY),
@@ -102,6 +122,7 @@ STUDIES = {
     "tuning": (("MazeS4G1",), TUNING),
     "stitch": (ADAPTIVE, STITCH),
     "last-step": (ADAPTIVE, LAST_STEP),
+    "chains": (("MazeS4G1", "MazeClose", "MazeS4N3G1"), CHAINS),
 }
 
 
@@ -134,7 +155,7 @@ def measure(study: str, row: str, variant: str, settings: dict[str, Any], steps:
         "steps": steps,
         "success": success.value,
         "success_interval": [success.low, success.high],
-        **{name: found.value(name) for name in ("spl", "spl_shortest", "stalling")},
+        **{name: found.value(name) for name in ("spl", "spl_shortest", "stalling", "plan_agreement", "arrival")},
         "cpu_minutes": round(trainer.cpu_seconds / 60, 1),
         "seeds": [SEEDS[0], SEEDS[-1]],
         "commit": config["commit"],

@@ -44,7 +44,7 @@ def cost(task: Task, seed: int, first: Sequence[int], actions: Sequence[int]) ->
 
 
 def measure(planner: Planner, task: Task, num_states: int, num_candidates: int) -> NDArray[np.float64]:
-    """Per state with plans of different costs: the correlation, and the efficiency of a random, the chosen, the best."""
+    """Per state whose plans differ in cost: the correlation, and the efficiency of a random, the chosen, the best."""
     seeds = VALIDATION_SEEDS[: num_states // 2]
     found = []
     for half in (False, True):
@@ -93,8 +93,10 @@ def main() -> None:
     found = measure(planner, task, arguments.states, arguments.candidates)
     interval = 1.96 * found[:, 0].std() / max(len(found), 1) ** 0.5
     correlation, mean, chosen, best = found.mean(0)
-    print(f"{arguments.planner} on {task.name}: Spearman {correlation:.3f} ± {interval:.3f} over {len(found)} states; "
-          f"efficiency of a plan {mean:.3f}, of the one of least energy {chosen:.3f}, of the best {best:.3f}")  # fmt: skip
+    print(
+        f"{arguments.planner} on {task.name}: Spearman {correlation:.3f} ± {interval:.3f} over {len(found)} states; "
+        f"efficiency of a plan {mean:.3f}, of the one of least energy {chosen:.3f}, of the best {best:.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from genplan.errors import UserError
 
@@ -69,6 +69,26 @@ class MemoryConfig:
     @property
     def num_past(self) -> int:
         return self.context_length - 1
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """How a plan is denoised."""
+
+    iterations: int | None = None  # calls of the network; None: 4 of a chain, else 10
+    # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
+    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
+    goals_first: bool | None = None  # None: not in a chain, which draws them near to far, as all else
+    temperature: float | None = None  # None: 0 of a chain, else 0.5
+    top_p: float = 1.0
+    eta: float = 0.0
+    num_candidates: int = 1  # plans per decision, of which the one of least energy is taken
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "iterations", "num_candidates", most=4096)
+        at_least(self, 0, "temperature", "eta")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class ChainConfig:
     try_price: float = 8.0  # of an action whose effect is unknown, divided by how often anything was done here
     visit_price: float = 2.0  # of every earlier visit of a planned state, since anything changed
     step_model_steps: int = 1200  # of the training of the step model, before that of the planner
+    value_iteration: bool = True  # cost-to-go learns from it, where sub-goals are reached by facing them
 
     def __post_init__(self) -> None:
         at_least(self, 1, "beam_width", most=4096)
@@ -62,8 +63,8 @@ class ChainConfig:
         at_least(self, 0, "state_weight", "cost_weight", "cutoff", "preparation_price", "try_price", "visit_price")
 
 
-# Settings that can be chosen when planning.
-OPTIONS = tuple(one.name for one in fields(ChainConfig) if one.name != "step_model_steps")
+IN_TRAINING = ("step_model_steps", "value_iteration")  # settings that cannot be chosen when planning; all others can
+OPTIONS = tuple(one.name for one in fields(ChainConfig) if one.name not in IN_TRAINING)
 
 
 class Imagined(NamedTuple):

@@ -44,7 +44,7 @@ from genplan.models.denoiser import Denoiser
 from genplan.models.encoders import Encoding, SceneEncoder
 from genplan.models.paper import PaperDenoiser, PaperEncoder
 from genplan.models.sequence import make_denoiser
-from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least, probability
+from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, SamplerConfig, at_least, probability
 from genplan.models.step import GridStepModel, make_step_model, step_model_class
 from genplan.planners.base import distance_weights
 from genplan.planners.chain import OPTIONS, Chain, ChainConfig
@@ -60,26 +60,6 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
 COST_SHARE = 0.3  # of the cost-to-go's loss in the total
-
-
-@dataclass(frozen=True)
-class SamplerConfig:
-    """How a plan is denoised."""
-
-    iterations: int | None = None  # calls of the network; None: 4 of a chain, else 10
-    # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
-    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
-    goals_first: bool | None = None  # None: not in a chain, which draws them near to far, as all else
-    temperature: float | None = None  # None: 0 of a chain, else 0.5
-    top_p: float = 1.0
-    eta: float = 0.0
-    num_candidates: int = 1  # plans per decision, of which the one of least energy is taken
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "iterations", "num_candidates", most=4096)
-        at_least(self, 0, "temperature", "eta")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -192,7 +172,7 @@ class GenPlan(ChainPlanner):
 
     def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
         if self.cost is not None:
-            self.cost.faced.fill_(goals_are_faced(windows))
+            self.cost.faced.fill_(self.config.chain.value_iteration and goals_are_faced(windows))
             self.cost.any_order.fill_(has_any_order(windows))
         return super().pretrain(windows, held_out)
 
