@@ -187,3 +187,17 @@ def test_the_uniform_source_must_learn_at_every_position(everywhere):
         tokens = sample(path, network, path.noise({"a": (1,)}, rng), rng, steps=bins).tokens["a"].flatten()
     distance = (torch.bincount(tokens, minlength=4) / 10_000 - data).abs().sum().item() / 2
     assert (distance < 0.03) if everywhere else (distance > 0.3), distance
+
+
+def test_a_bound_that_is_found_is_the_lowest_that_held_out_demonstrations_cost():
+    bound = EntropyBound(None)
+    assert bound.is_found
+    assert bound.is_on
+    for nll, expected in ((2.0, 1.8), (1.0, 0.9), (3.0, 0.9)):
+        bound.observe(nll)
+        assert bound.beta.item() == pytest.approx(expected)
+    assert "beta" in bound.state_dict()  # it must be there when a training is resumed
+    fixed = EntropyBound(0.3)
+    fixed.observe(0.1)
+    assert fixed.beta.item() == pytest.approx(0.3)
+    assert "beta" not in fixed.state_dict()
