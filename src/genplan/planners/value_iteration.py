@@ -76,18 +76,14 @@ def fewest_steps(graph: StepGraph, ends: Tensor) -> Tensor:
     found = torch.nn.functional.pad(ends, (0, 1), value=FAR)  # from nowhere
     for iteration in range(1, num_states):
         onward = found.gather(2, index).view(size, num_ends, -1, num_states) + graph.steps[:, None]
-        before, found = (
-            found,
-            torch.nn.functional.pad(torch.minimum(found[..., :-1], onward.amin(2)), (0, 1), value=FAR),
-        )
+        before = found
+        found = torch.nn.functional.pad(torch.minimum(found[..., :-1], onward.amin(2)), (0, 1), value=FAR)
         if iteration % CHECK_EVERY == 0 and torch.equal(before, found):
             break
     return found[..., :-1]
 
 
-def value_targets(
-    model: GridStepModel, batch: Batch, cutoff: float, any_order: bool, rng: Rng
-) -> Values:  # fmt: skip
+def value_targets(model: GridStepModel, batch: Batch, cutoff: float, any_order: bool, rng: Rng) -> Values:
     """For a batch whose sub-goals are reached by facing them; the last two that are left count.
 
     any_order  they may be reached in any order, else as demonstrated
@@ -115,8 +111,9 @@ def value_targets(
     to_both = fewest_steps(graph, ends[:, None]).squeeze(1)
     # The same states for all windows of a scene; a third of the columns each: nothing, the first, the last reached.
     usable = graph.standable & (to_final < FAR) & (to_other < FAR)
-    drawn = rng.fold(RNG_VALUES).uniform((size, usable.shape[1])).masked_fill(~usable, -1.0).topk(NUM_STATES, 1)
-    chosen, stage = drawn.indices, torch.arange(NUM_STATES, device=device) % (3 if any_order else 2)
+    number_drawn = min(NUM_STATES, usable.shape[1])  # a grid may have fewer
+    drawn = rng.fold(RNG_VALUES).uniform((size, usable.shape[1])).masked_fill(~usable, -1.0).topk(number_drawn, 1)
+    chosen, stage = drawn.indices, torch.arange(number_drawn, device=device) % (3 if any_order else 2)
     at = faces.int().argmax(2)  # a state that faces each, [M, 2]
     reached = torch.where(stage == 0, -1, torch.where(stage == 1, at[:, :1], at[:, 1:]))
     left_both = torch.where(
