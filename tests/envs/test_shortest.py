@@ -52,10 +52,16 @@ def restore(env, state):
     env.step_count = 0
 
 
-def breadth_first(env, max_steps):
+def objects(env):
+    """What lies where, doors apart, and what is carried."""
+    lying = [item for item in env.grid.grid if item is not None and item.type not in ("door", "wall")]
+    return [(id(item), env.grid.grid.index(item)) for item in lying], id(env.carrying)
+
+
+def breadth_first(env, max_steps, moves_objects):
     """The shortest length by trying every action in every state with the simulator's own step()."""
     env.gen_obs = dict  # observations cost time and are not looked at
-    states = [save(env)]
+    states, untouched = [save(env)], objects(env)
     seen = set(states)
     for steps in range(1, max_steps + 1):
         reached = []
@@ -65,11 +71,18 @@ def breadth_first(env, max_steps):
                 if env.step(action)[2]:
                     return steps
                 after = save(env)
-                if after not in seen:
+                if after not in seen and (moves_objects or objects(env) == untouched):
                     seen.add(after)
                     reached.append(after)
         states = reached
     return None
+
+
+def by_hand(env, max_steps):
+    start = save(env)
+    found = breadth_first(env, max_steps, moves_objects=False)
+    restore(env, start)
+    return breadth_first(env, max_steps, moves_objects=True) if found is None else found
 
 
 def succeeds_at_its_last_step(env, actions):
@@ -87,7 +100,7 @@ def test_the_actions_succeed_exactly_at_the_last_step(name):
         assert succeeds_at_its_last_step(env, actions)
 
 
-# From 600,000 on: seeds on which moving an object pays and still costs a step, so that neither bound is the answer.
+# From 600,000 on: seeds on which moving an object would pay. In the last two rows there is no other way.
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [
@@ -105,8 +118,7 @@ def test_the_actions_succeed_exactly_at_the_last_step(name):
 def test_breadth_first_search_with_the_simulator_finds_the_same(name, seeds):
     for seed in seeds:
         env = level(name, seed)
-        steps = len(shortest_actions(env))
-        assert breadth_first(env, steps) == steps
+        assert by_hand(env, steps := len(shortest_actions(env))) == steps
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -170,13 +182,15 @@ def open_door(color):
         (lambda: wall_with(room(go_to("ball", "red"), x8y3=Ball("red")), Ball("blue")), 5),
         (lambda: wall_with(room(go_to("ball", "red"), x8y3=Ball("red"), x3y4=Box("blue", Key("green"))),
                            Door("green", is_locked=True)), 9),
+        # A box in the way is walked around, though to remove it would be shorter.
+        (lambda: room(go_to("ball", "red"), x4y3=Box("blue"), x6y3=Ball("red")), 7),
     ],
 )  # fmt: skip
 def test_drawn_rooms(make, steps):
     env = make()
     actions = shortest_actions(env)
     assert len(actions) == steps
-    assert breadth_first(env, steps) == steps
+    assert by_hand(env, steps) == steps
     env = make()
     assert succeeds_at_its_last_step(env, actions)
 
@@ -187,7 +201,7 @@ def test_nothing_is_guessed_when_time_is_up_or_there_is_no_way():
     env.grid.set(5, 3, env.grid.get(0, 0))
     assert shortest_actions(env) is None
     env = level("LocS10N10G2", 600_003)
-    env.max_steps = len(shortest_actions(env)) - 1
+    env.max_steps = 1
     assert shortest_actions(env) is None
 
 
@@ -201,22 +215,14 @@ def test_the_clock_ends_a_search(monkeypatch):
     assert next(clock) < 10
 
 
-def test_a_box_in_the_way_is_walked_around_if_objects_are_fixed():
-    env = room(go_to("ball", "red"), x4y3=Box("blue"), x6y3=Ball("red"))
-    assert len(shortest_actions(env)) == 3
-    assert len(shortest_actions(env, fixed_objects=True)) == 7
-    env = wall_with(room(go_to("ball", "red"), x8y3=Ball("red")), Box("blue"))
-    assert len(shortest_actions(env, fixed_objects=True)) == 5  # there is no other way
-
-
 @pytest.mark.parametrize("name", ["MazeS4G2", "MazeClose", "DoorsOrder", "LocS10N10G2"])
 def test_a_shortest_way_is_the_shortest_from_everywhere_on_it(name):
     for seed in range(700_000, 700_006):
         env = level(name, seed)
-        actions = shortest_actions(env, fixed_objects=True)
+        actions = shortest_actions(env)
         for step, action in enumerate(actions[:-1], 1):
             env.step(action)
-            assert len(shortest_actions(env, fixed_objects=True)) == len(actions) - step
+            assert len(shortest_actions(env)) == len(actions) - step
 
 
 def test_other_instructions_are_refused():
@@ -236,4 +242,4 @@ def test_stored_lengths_are_those_of_the_search():
 
 
 def test_other_seeds_are_searched():
-    assert shortest_steps("MazeS4G1", 600_049) == search_steps("MazeS4G1", 600_049) == 5
+    assert shortest_steps("MazeS4G1", 600_049) == search_steps("MazeS4G1", 600_049) == 21

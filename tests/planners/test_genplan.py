@@ -230,7 +230,7 @@ def test_a_plan_explains_itself_and_candidates_are_chosen_by_energy(room):
     rng = Rng.of(0, rows)
     plan, _ = model.plan(now, model.reset(now), rng, rows, keep_trace=True)
     assert plan.actions.shape == plan.states.shape == plan.confidence.shape == (2, 5)
-    assert plan.goals.shape == (2, 5, 1)
+    assert plan.goals.shape == (2, 5, 2)
     assert plan.trace.tokens["actions"].shape == (4, 2, 5)
     assert torch.equal(plan.states[:, 0], now["state"])
     assert ((plan.confidence > 0) & (plan.confidence <= 1 + 1e-6)).all()

@@ -45,12 +45,14 @@ def test_observations_fit_the_spec(name):
 
 def test_settings_of_single_tasks():
     assert [one["name"] for one in tasks.get("LocS10N1").transforms] == [
-        "stitch", "map_randomization", "symmetry", "color_permutation",
+        "stitch", "map_randomization", "symmetry", "color_permutation", "either_order",
     ]  # fmt: skip
-    assert [one["name"] for one in tasks.get("MazeS7G2").transforms] == ["symmetry", "color_permutation"]
-    assert [one["name"] for one in tasks.get("DoorsOrder").transforms] == ["symmetry"]
-    assert tasks.get("LocS10N1").transforms[-1]["words"] == ["red", "green", "blue", "purple", "yellow", "grey"]
-    assert tasks.get("LocS10N1").transforms[-1]["types"] == [4, 5, 6, 7]
+    maze = ["erase_loops", "symmetry", "color_permutation"]
+    assert [one["name"] for one in tasks.get("MazeS7G1").transforms] == maze
+    assert [one["name"] for one in tasks.get("MazeS7G2").transforms] == [*maze, "either_order"]
+    assert [one["name"] for one in tasks.get("DoorsOrder").transforms] == ["erase_loops", "symmetry"]
+    assert tasks.get("LocS10N1").transforms[-2]["words"] == ["red", "green", "blue", "purple", "yellow", "grey"]
+    assert tasks.get("LocS10N1").transforms[-2]["types"] == [4, 5, 6, 7]
     assert {name for name in tasks.TASKS if tasks.get(name).budget_minutes == 40} == {
         "MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3",
     }  # fmt: skip

@@ -108,7 +108,6 @@ class Cell:
             planner = config.override(planner, **_of_row(method.trained_by_row, row))
             steps = steps or _budget_steps(method, self.train_task)
         training = dataclasses.replace(training, steps=steps or training.steps, seed=self.seed)
-        planner = planners.planner_class(name).resolved(planner, self.train_task.spec)
         return TrainingSettings(planner, training, presets.default_transforms(row.train_task, self.preset))
 
     def options(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ ENVS: dict[str, EnvEntry] = {
                  "go to two of ten objects in one room"),
         EnvEntry("MazeS4N3G1", "MazeEnv", 10, 499, _maze(4, True)),
         EnvEntry("SeqS5R2Un", "GoToSequenceEnv", 9, 499, SEQUENCE, 2, "go to two objects, unblocking the way"),
-        EnvEntry("LocS10N1", "RoomEnv", 10, 200, {"room_size": 10, "num_dists": 1}, 1, "go to the only object"),
+        EnvEntry("LocS10N1", "RoomEnv", 10, 200, {"room_size": 10, "num_dists": 1}, 2, "go to the only object"),
     )
 }  # fmt: skip
 

@@ -77,7 +77,7 @@ class SamplerConfig:
 
     iterations: int | None = None  # calls of the network; None: 4 of a chain, else 10
     # `auto`: a chain where a step model can be learnt (a mask as the source, observed states), else by confidence.
-    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "confidence"
+    order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
     goals_first: bool | None = None  # None: not in a chain, which draws them near to far, as all else
     temperature: float | None = None  # None: 0 of a chain, else 0.5
     top_p: float = 1.0

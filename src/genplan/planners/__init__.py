@@ -28,8 +28,8 @@ def _method(planner: str, *seconds: float) -> Method:
     return Method(f"genplan.planners.{planner}", step_seconds=dict(zip(classes, seconds, strict=True)))
 
 
-_GENPLAN = _method("genplan:GenPlan", 0.134, 0.257, 0.168, 0.113, 0.105)
-_BC = _method("behavior_cloning:BehaviorCloning", 0.075, 0.167, 0.095, 0.060, 0.055)
+_GENPLAN = _method("genplan:GenPlan", 0.240, 0.450, 0.330, 0.250, 0.187)
+_BC = _method("behavior_cloning:BehaviorCloning", 0.123, 0.287, 0.165, 0.112, 0.093)
 _DT = _method("decision_transformer:DecisionTransformer", 0.090, 0.185, 0.113, 0.075, 0.072)
 _LEAP = replace(
     _method("leap:Leap", 0.121, 0.222, 0.152, 0.103, 0.095), played_by_row={"iterations": "leap_iterations"}
@@ -37,7 +37,7 @@ _LEAP = replace(
 _NO_GOALS, _STEP_MODEL = {"privileged_goals": False}, {"step_model": True}
 
 METHODS: Mapping[str, Method] = {
-    "GenPlan-M": _GENPLAN,
+    "GenPlan-M": replace(_GENPLAN, adapts=True),
     "GenPlan-U": replace(_GENPLAN, settings={"source": "uniform"}),
     "BC": _BC,
     "DT": _DT,

@@ -80,7 +80,7 @@ class GenPlanConfig:
     full_noise_prob: float | None = None  # of windows, or prefixes, shown as noise; None: 0.35 of a chain, or 0.5
     conditioning_prob: float = 0.2  # of streams shown as given, so that goal-conditioned plans are in distribution
     horizon_discount: float = 1.0  # a step n ahead counts n ** −horizon_discount in the loss
-    entropy_bound: float | None = 0.0  # None: found in training, from what held-out demonstrations cost
+    entropy_bound: float | None = None  # None: found in training, from what held-out demonstrations cost
     outcome_memory: bool = True  # with exploration: learn within an episode from what came otherwise than planned
 
     def __post_init__(self) -> None:

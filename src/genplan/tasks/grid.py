@@ -32,11 +32,14 @@ COLOR_PERMUTATION = {
     "types": [babyai.DOOR, babyai.KEY, babyai.BALL, babyai.BOX],
 }  # fmt: skip
 EITHER_ORDER = {"name": "either_order", "conjunction": "and"}
+ERASE_LOOPS = {"name": "erase_loops"}
+MAZE = (ERASE_LOOPS, SYMMETRY, COLOR_PERMUTATION)
 TRANSFORMS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    **dict.fromkeys(("MazeS4G1", "MazeS4G2", "MazeS7G1", "MazeS7G2", "MazeClose"), (SYMMETRY, COLOR_PERMUTATION)),
+    **dict.fromkeys(("MazeS4G1", "MazeS7G1", "MazeClose"), MAZE),
+    **dict.fromkeys(("MazeS4G2", "MazeS7G2"), (*MAZE, EITHER_ORDER)),
     "LocS10N1": (
         {"name": "stitch", "num_episodes": 4000, "conjunction": "and"},
-        {"name": "map_randomization", "max_objects": 10}, SYMMETRY, COLOR_PERMUTATION,
+        {"name": "map_randomization", "max_objects": 10}, SYMMETRY, COLOR_PERMUTATION, EITHER_ORDER,
     ),
 }  # fmt: skip
 BUDGET_MINUTES = dict.fromkeys(("MazeS7G1", "MazeS7G2", "BlockUnlock", "KeyCorridorS3R3"), 40.0)
@@ -146,7 +149,7 @@ def grid_task(name: str) -> Task:
         privileged_goals=privileged_goals,
         oracle_version=ORACLE_VERSIONS.get(name, 1),
         references={"shortest": partial(shortest_steps, name)},
-        transforms=TRANSFORMS.get(name, (SYMMETRY,)),
+        transforms=TRANSFORMS.get(name, (ERASE_LOOPS, SYMMETRY)),
         budget_minutes=BUDGET_MINUTES.get(name, 15.0),
         cost_class=COST_CLASSES.get(name, name),
     )
