@@ -82,6 +82,7 @@ TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
 OVERRIDES: Mapping[tuple[str, str], Settings] = {
     **{("LocS10N1", method): {"context_length": 1} for method in ("LEAP", "LEAP-noGC", "LEAP-H", "LEAP-step")},
     **{(task, "GenPlan-M"): {"iterations": 2} for task in ("MazeS4G1", "MazeS7G1")},
+    **{(task, "GenPlan-M"): {"num_candidates": 8} for task in ("MazeS4G2", "MazeS7G2")},
 }
 
 
