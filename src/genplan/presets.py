@@ -62,17 +62,17 @@ Settings = Mapping[str, Any]
 # What differs from one task to another in the preset `default`, for the planner and for the training. Settings that a
 # method does not have are ignored.
 TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
-    "MazeS4G1": (GRID, {"steps": 3750}),
-    "MazeS4G2": (GRID, {"steps": 3750}),
-    "MazeS7G1": (LARGE, {"steps": 5250, "windows_per_scene": 16}),
-    "MazeS7G2": (LARGE, {"steps": 5250, "windows_per_scene": 16}),
-    "MazeClose": (GRID, {"steps": 3750}),
-    "DoorsOrder": (GRID, {"steps": 2750}),
+    "MazeS4G1": (GRID, {"steps": 7500}),
+    "MazeS4G2": (GRID, {"steps": 7500}),
+    "MazeS7G1": (LARGE, {"steps": 8000, "windows_per_scene": 16}),
+    "MazeS7G2": (LARGE, {"steps": 8000, "windows_per_scene": 16}),
+    "MazeClose": (GRID, {"steps": 7500}),
+    "DoorsOrder": (GRID, {"steps": 6000}),
     # A positive exponent harms where the way has several sub-goals: KeyCorridorS3R3 68.8 % with 0.7 and 95.6 % with 0,
     # after 4,000 steps (results/ablations.jsonl).
-    "BlockUnlock": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 9500, "goal_proximity_exponent": 0.0}),
-    "KeyCorridorS3R3": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 12750, "goal_proximity_exponent": 0.0}),
-    "LocS10N1": (GRID, {"steps": 3750}),
+    "BlockUnlock": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 18000, "goal_proximity_exponent": 0.0}),
+    "KeyCorridorS3R3": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 19500, "goal_proximity_exponent": 0.0}),
+    "LocS10N1": (GRID, {"steps": 7500}),
     "all": ({**LARGE, "subgoal_types": WAYPOINTS}, {"steps": 35000, "windows_per_scene": 16}),
 }
 # LEAP repeats its last action in tasks unlike the demonstrated ones, unless it does not observe it: trained on

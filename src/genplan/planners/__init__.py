@@ -28,11 +28,11 @@ def _method(planner: str, *seconds: float) -> Method:
     return Method(f"genplan.planners.{planner}", step_seconds=dict(zip(classes, seconds, strict=True)))
 
 
-_GENPLAN = _method("genplan:GenPlan", 0.240, 0.450, 0.330, 0.250, 0.187)
-_BC = _method("behavior_cloning:BehaviorCloning", 0.123, 0.287, 0.165, 0.112, 0.093)
-_DT = _method("decision_transformer:DecisionTransformer", 0.090, 0.185, 0.113, 0.075, 0.072)
+_GENPLAN = _method("genplan:GenPlan", 0.120, 0.225, 0.150, 0.100, 0.092)
+_BC = _method("behavior_cloning:BehaviorCloning", 0.056, 0.125, 0.066, 0.042, 0.040)
+_DT = _method("decision_transformer:DecisionTransformer", 0.070, 0.143, 0.083, 0.055, 0.053)
 _LEAP = replace(
-    _method("leap:Leap", 0.121, 0.222, 0.152, 0.103, 0.095), played_by_row={"iterations": "leap_iterations"}
+    _method("leap:Leap", 0.100, 0.180, 0.122, 0.083, 0.077), played_by_row={"iterations": "leap_iterations"}
 )
 _NO_GOALS, _STEP_MODEL = {"privileged_goals": False}, {"step_model": True}
 
