@@ -46,7 +46,8 @@ def test_a_cell_records_the_metrics_of_its_task(tmp_path):
     [
         (Cell("LEAP-noGC", "SeqS5R2Un", episodes=1), {"exploration": 0.5, "iterations": 40}),
         (Cell("LEAP", "MazeS7G1", episodes=1), {"exploration": 0.0, "iterations": 50}),
-        (Cell("untrained:GenPlan-M", "MazeS4N3G1", episodes=1), {"exploration": 0.5}),
+        (Cell("untrained:GenPlan-M", "MazeS4N3G1", episodes=1), {"exploration": 0.0}),  # which adapts
+        (Cell("GenPlan-U", "MazeS4N3G1", episodes=1), {"exploration": 0.5}),
         (Cell("BC", "MazeS4G1", episodes=1), {"exploration": 0.0}),
     ],
 )
@@ -67,7 +68,8 @@ def test_a_cell_plays_with_its_options(tmp_path, monkeypatch, cell, expected):
     assert {name: config.get(planner.config, name) for name in expected} == expected
     assert planner.spec.fields["grid"].shape == task.spec.fields["grid"].shape
     assert seeds == [1234]
-    assert planner.action_steps == (None if cell.method == "BC" else 1)  # whose plans have one action
+    # BC's plans have one action, chains are executed whole
+    assert planner.action_steps == {"BC": None, "untrained:GenPlan-M": 10}.get(cell.method, 1)
     assert result.privileged == (cell.method == "LEAP")
 
 
@@ -76,7 +78,7 @@ def test_a_training_is_estimated_once(tmp_path):
              Cell("expert", "MazeS4G1")]  # fmt: skip
     first, second, large, expert = estimated_minutes(cells, tmp_path).values()
     assert first == second + 15
-    assert large == expert + 40
+    assert large == expert + 30
 
 
 def test_after_the_deadline_trainings_stop_and_nothing_begins(tmp_path, monkeypatch):

@@ -125,9 +125,10 @@ class GenPlan(ChainPlanner):
     def resolved(cls, config: GenPlanConfig, spec: PlanSpec) -> GenPlanConfig:
         sampler, learnable = config.sampler, step_model_class(spec) is not None
         fits = learnable and config.source == "mask" and config.horizon > 1 and config.preset == "default"
+        fits = fits and not sampler.eta  # which would mask again what follows from all before
         if sampler.order == "chain" and not fits:
             raise UserError(
-                "the order 'chain' needs masks as the source, a horizon of at least 2, and a task whose steps can be "
+                "the order 'chain' needs masks as the source, a horizon of at least 2, eta 0, and a task whose steps can be "
                 "learnt: observed states and discrete actions, and beside them categories at most; use 'near-to-far'"
             )
         order = sampler.order if sampler.order != "auto" else "chain" if fits else "confidence"
