@@ -128,7 +128,10 @@ def summarize(metric: Metric, rollouts: Sequence[Rollout]) -> Summary | None:
 
 
 def summarize_values(metric: Metric, values: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
-    """The same, from what the episodes gave."""
+    """The same, from what the episodes gave. A number of distinct values has no interval."""
+    if metric.reduction == "distinct":
+        distinct = float(len(set(values)))
+        return Summary(distinct, distinct, distinct)
     value = sum(values) / ((len(values) if weights is None else sum(weights)) or 1)
     if metric.interval != "wilson":
         return Summary(value, *_bootstrap(values, weights))

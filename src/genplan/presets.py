@@ -56,7 +56,7 @@ class TrainConfig:
 
 
 WAYPOINTS = ("blocker", "key", "door", "target")
-GRID = {"position_embedding": True, "context_length": 2, "visit_memory": True}
+GRID = {"position_embedding": True, "word_attention": True, "context_length": 2, "visit_memory": True}
 LARGE = {"encoder_iterations": 36, **GRID}
 Settings = Mapping[str, Any]
 # What differs from one task to another in the preset `default`, for the planner and for the training. Settings that a
@@ -64,8 +64,8 @@ Settings = Mapping[str, Any]
 TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
     "MazeS4G1": (GRID, {"steps": 7500}),
     "MazeS4G2": (GRID, {"steps": 7500}),
-    "MazeS7G1": (LARGE, {"steps": 8000, "windows_per_scene": 16}),
-    "MazeS7G2": (LARGE, {"steps": 8000, "windows_per_scene": 16}),
+    "MazeS7G1": (LARGE, {"steps": 10750, "windows_per_scene": 16}),
+    "MazeS7G2": (LARGE, {"steps": 10750, "windows_per_scene": 16}),
     "MazeClose": (GRID, {"steps": 7500}),
     "DoorsOrder": (GRID, {"steps": 6000}),
     # A positive exponent harms where the way has several sub-goals: KeyCorridorS3R3 68.8 % with 0.7 and 95.6 % with 0,
@@ -82,7 +82,6 @@ TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
 OVERRIDES: Mapping[tuple[str, str], Settings] = {
     **{("LocS10N1", method): {"context_length": 1} for method in ("LEAP", "LEAP-noGC", "LEAP-H", "LEAP-step")},
     **{(task, "GenPlan-M"): {"iterations": 2} for task in ("MazeS4G1", "MazeS7G1")},
-    **{(task, "GenPlan-M"): {"num_candidates": 8} for task in ("MazeS4G2", "MazeS7G2")},
 }
 
 

@@ -220,9 +220,12 @@ class Stream:
     observed: str | None = None  # the category field that shows the current value
     points_at: str | None = None  # the grid field whose cells the tokens stand for
     directions: int = 1  # tokens per cell: token = cell · directions + direction
+    names: tuple[str, ...] = field(default=(), compare=False)  # of the tokens, if they have any
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "names", tuple(self.names))
+        _require_texts("a token has the name", self.names)
         _require_whole("a stream has the size, directions and shape", (self.size, self.directions, *self.shape))
         _require_texts("a stream names the field", [one for one in (self.observed, self.points_at) if one is not None])
         if min(self.directions, *self.shape, 1) < 1:

@@ -270,11 +270,13 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Metric:
-    """A function of a finished rollout, reduced over episodes: the sum of `of` divided by the sum of `weight`."""
+    """A function of a finished rollout, reduced over episodes: the sum of `of` divided by the sum of `weight`, or the
+    number of distinct values."""
 
     name: str
     of: Callable[[Rollout], float | None]  # None: not defined for this episode, and so for none
     weight: Callable[[Rollout], float] | None = None  # None: every episode counts alike
+    reduction: Literal["mean", "distinct"] = "mean"  # over episodes; distinct: how many values occur
     higher_is_better: bool = True
     format: str = ".3f"
     interval: Literal["wilson", "bootstrap"] = "bootstrap"
@@ -309,6 +311,7 @@ class Task:
     privileged_goals: Callable[[Env], list[int]] | None = None  # for privileged planners, never in an observation
     oracle_version: int = 1  # of what `privileged_goals` says; results of privileged planners depend on it
     references: Mapping[str, Callable[[int], int | None]] = field(default_factory=dict)  # seed -> steps; `shortest`
+    dataset: str | None = None  # what is learnt from by default; None: demonstrations of the expert, collected if absent
     transforms: tuple[Any, ...] = ()  # recipe of data transforms for training (genplan.data.transforms)
     budget_minutes: float = 15.0  # CPU-minutes of training in the benchmark
     cost_class: str = ""  # tasks of one shape, whose training steps cost the same; the name by default

@@ -202,7 +202,7 @@ def test_a_learnt_grid_converges_early_and_none_waits_for_another():
 
     encoder.iterate = spy
     with torch.inference_mode():
-        words = model.encoder.scene["mission"](now["mission"])
+        words, _ = model.encoder.scene["mission"](now["mission"])
         together = encoder(now["grid"], words)
         assert sum(encoded) < 0.75 * encoder.iterations * 16  # most of the grids were done early
         alone = encoder(now["grid"][3:4], words[3:4])

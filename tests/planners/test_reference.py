@@ -8,6 +8,7 @@ import torch
 
 from genplan import tasks
 from genplan.collect import collect_episode
+from genplan.envs import ENVS
 from genplan.envs.wrappers import SlipperyActions
 from genplan.errors import UserError
 from genplan.flow import Rng
@@ -21,7 +22,7 @@ from genplan.types import TEST_SEEDS
 BOX = Actions(low=(-1.0, 2.0), high=(1.0, 5.0))
 
 
-@pytest.mark.parametrize("name", tasks.TASKS)
+@pytest.mark.parametrize("name", ENVS)
 def test_the_expert_solves_every_task(name):
     ended = []
     rollouts = play(load_planner("expert", tasks.get(name)), tasks.get(name), TEST_SEEDS[:8], on_progress=ended.append)
@@ -51,7 +52,7 @@ def test_results_do_not_depend_on_the_batch():
 
 def test_histograms_are_those_of_the_demonstrations():
     counts = demonstrated_actions()
-    assert set(counts) == set(tasks.TASKS)
+    assert set(counts) == set(ENVS)
     task = tasks.get("MazeClose")
     env, expert = task.make_env(), task.expert()
     episodes = [collect_episode(expert, task, env, seed) for seed in range(10_000, 10_060)]

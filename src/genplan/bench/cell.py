@@ -125,6 +125,12 @@ class Cell:
             options["exploration"] = EXPLORATION
         return options
 
+    def planning(self) -> dict[str, Any]:
+        """Settings of its planner that nothing is trained with: they may change without another training."""
+        planner = self.training().planner
+        options = planners.planner_class(self.base_method).options
+        return {name: one for name, one in config.leaves(planner).items() if name in options and name != "order"}
+
     def settings(self) -> dict[str, Any]:
         """All that decides the result beside the cell itself, as plain data."""
         task, settings, planner = self.task, dict[str, Any](), dict[str, Any]()
@@ -161,6 +167,8 @@ class Cell:
     def training_hash(self) -> str:
         """The same for all rows that share a training."""
         planner, training, transforms = self.training()
+        defaults = config.leaves(planners.default_settings(self.method))
+        planner = config.override(planner, **{name: defaults[name] for name in self.planning()})
         settings = [config.to_dict(planner), config.to_dict(training), transforms]
         parts = [self.method, self.digest(), *settings, self.dataset]
         return _hash(json.dumps(parts, sort_keys=True).encode())

@@ -95,7 +95,7 @@ def run_cell(cell: Cell, folder: Path, report: Report) -> CellResult:
             learned = planners.build(cell.base_method, cell.train_task.spec, cell.training().planner, cell.seed).eval()
             if cell.table_row.split == "own":  # statistics of the data are not learnt: it has those of the others
                 learned.fit_codec(_demonstrations(cell, folder).episodes)
-        planner: Planner = learned.with_options(**cell.options()).for_spec(task.spec)
+        planner: Planner = learned.with_options(**{**cell.planning(), **cell.options()}).for_spec(task.spec)
     else:
         planner = names.load_planner(cell.method, task, cell.table_row.train_task)
     finished, before = 0, TRAINING_FRACTION if cell.is_trained else 0.0

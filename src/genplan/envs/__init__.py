@@ -5,13 +5,16 @@ The table costs nothing to read: MiniGrid is imported when the first environment
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 
-__all__ = ["ENVS", "EnvEntry", "make_env"]
+from genplan.errors import UserError
+
+__all__ = ["ENVS", "ROBOTS", "EnvEntry", "RobotEntry", "make_env", "make_robot"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,42 @@ def make_env(name: str, **options: Any) -> Any:
     return getattr(grid, entry.level)(**{"max_steps": entry.max_steps, **entry.arguments, **options})
 
 
+@dataclass(frozen=True)
+class RobotEntry:
+    """A robot environment: its class, and what it needs."""
+
+    name: str
+    environment: str  # "module:Class"
+    max_steps: int
+    needs: str
+    description: str
+
+
+ROBOTS: dict[str, RobotEntry] = {
+    entry.name: entry
+    for entry in (
+        RobotEntry("PushT", "genplan.envs.pusht:PushTEnv", 300, "gym-pusht", "push a block onto its place"),
+        RobotEntry("Kitchen", "genplan.envs.kitchen:KitchenEnv", 280, "gymnasium-robotics", "four of seven tasks"),
+    )
+}
+
+
+def make_robot(name: str, **options: Any) -> Any:
+    """The environment itself, without Gymnasium's wrappers."""
+    entry = ROBOTS[name]
+    try:
+        environment = pkgutil.resolve_name(entry.environment)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the task {name} needs {entry.needs} (there is no module {error.name}); install it with: "
+            "pip install 'genplan[robots]'"
+        ) from error
+    return environment(**options)
+
+
+for _name, _entry in ROBOTS.items():
+    if (_id := f"genplan/{_name}-v0") not in gymnasium.registry:
+        gymnasium.register(_id, entry_point="genplan.envs:make_robot", kwargs={"name": _name})
 for _name in ENVS:
     if (_id := f"genplan/{_name}-v0") not in gymnasium.registry:
         gymnasium.register(_id, entry_point="genplan.envs:make_env", kwargs={"name": _name})

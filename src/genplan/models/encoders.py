@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from genplan.models.grid import GridEncoder
+from genplan.models.grid import GridEncoder, Words
 from genplan.models.settings import EncoderConfig
 from genplan.spec import Actions, Field, PlanSpec, Stream
 from genplan.types import Episode, History, Observations
@@ -32,18 +32,18 @@ class Encoding(NamedTuple):
 
 
 class WordsEncoder(nn.Module):
-    """A GRU over words: the state after the last word, [M, L] -> [M, D]."""
+    """A GRU over words [M, L]: the state after the last word [M, D], and those after each, which `Words` holds."""
 
     def __init__(self, field: Field, config: EncoderConfig) -> None:
         super().__init__()
         self.embed = nn.Embedding(len(field.vocabulary), config.hidden_size, padding_idx=0)
         self.gru = nn.GRU(config.hidden_size, config.hidden_size, batch_first=True)
 
-    def forward(self, words: Tensor) -> Tensor:
+    def forward(self, words: Tensor) -> tuple[Tensor, Words]:
         lengths = (words != 0).sum(-1).clamp(min=1)
-        states, _ = self.gru(self.embed(words[:, : int(lengths.max())]))
-        last: Tensor = states[torch.arange(len(words), device=words.device), lengths - 1]
-        return last
+        words = words[:, : int(lengths.max())]
+        states, _ = self.gru(self.embed(words))
+        return states[torch.arange(len(words), device=words.device), lengths - 1], Words(states, words != 0)
 
 
 class CategoryEncoder(nn.Module):
@@ -108,9 +108,10 @@ class SceneEncoder(nn.Module):
         self.pooled = [name for name in self.grids if name != spec.grid_field]  # of which no state shows a cell
 
     def forward(self, scene: Observations, number: int) -> Encoding:
-        words = [self.scene[name](scene[name]) for name in self.words]
-        condition = sum(words[1:], words[0]) if words else self.null_embedding.expand(number, -1)
-        grids = {name: self.scene[name](scene[name], condition) for name in self.grids}
+        read = [self.scene[name](scene[name]) for name in self.words]
+        condition = sum((last for last, _ in read[1:]), read[0][0]) if read else self.null_embedding.expand(number, -1)
+        words = [each for _, each in read]
+        grids = {name: self.scene[name](scene[name], condition, words) for name in self.grids}
         return Encoding(sum((grids[name].mean(1) for name in self.pooled), condition), grids)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,13 @@ from torch.nn import functional
 
 from genplan.models.settings import EncoderConfig
 from genplan.spec import Field
+
+
+class Words(NamedTuple):
+    """A sentence of every scene, word by word."""
+
+    states: Tensor  # [M, L, D]: what was read up to each word
+    valid: Tensor  # bool [M, L]
 
 
 class GridEncoder(nn.Module):
@@ -41,13 +50,17 @@ class GridEncoder(nn.Module):
         self.norm = nn.GroupNorm(1, hidden)
         self.out = nn.LayerNorm(hidden)
         self.position = PositionEncoder(hidden) if config.position_embedding else None
+        self.words = WordAttention(config) if config.word_attention else None
 
-    def forward(self, grids: Tensor, condition: Tensor) -> Tensor:
+    def forward(self, grids: Tensor, condition: Tensor, words: Sequence[Words] = ()) -> Tensor:
         """Grids uint8 [M, W, H, C], condition [M, D] -> features [M, W · H, D], in the order of cells (x + W · y)."""
         hidden = condition.shape[-1]
         types = (grids.long() * self.strides).sum(-1)  # the channels of a cell as one number
         types = types.transpose(1, 2).contiguous()  # else the image would not be channels-last
-        image = functional.embedding(types, self.type_table()).permute(0, 3, 1, 2)  # [M, D, H, W]
+        image = functional.embedding(types, self.type_table())
+        if self.words is not None and words:
+            image = image + self.words(image.flatten(1, 2), words).view_as(image)
+        image = image.permute(0, 3, 1, 2)  # [M, D, H, W]
         sizes = [hidden, hidden, hidden // 2, hidden // 2]
         scale, shift, gain, bias = torch.split(self.film(condition)[:, :, None, None], sizes, 1)
         # Which cell do the words mean?
@@ -94,6 +107,29 @@ class GridEncoder(nn.Module):
         for weights in others:
             table = (table[:, None] + weights).flatten(0, 1)  # type: ignore[assignment]
         return table
+
+
+class WordAttention(nn.Module):
+    """What a cell shows attends to the words: which of them mean it? A mission may name several objects, and one vector
+    that says all of it is slow to learn. A cell that is not meant attends to nothing."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width, self.heads = config.hidden_size, config.num_heads
+        self.query, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+
+    def forward(self, cells: Tensor, words: Sequence[Words]) -> Tensor:
+        """Cells [M, N, D] -> [M, N, D], to be added to them."""
+        states, valid = (torch.cat(parts, 1) for parts in zip(*words, strict=True))
+        query, key, value = (
+            functional.pad(part, (0, 0, 0, extra)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part, extra in zip((self.query(cells), *self.key_value(states).chunk(2, -1)), (0, 1, 1), strict=True)
+        )
+        mask = functional.pad(valid, (0, 1), value=True)[:, None, None]  # the last is nothing
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        answer: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return answer
 
 
 class PositionEncoder(nn.Module):

@@ -46,7 +46,7 @@ class PaperEncoder(nn.Module):
     def forward(self, scene: Observations, number: int) -> Encoding:
         condition = self.null_embedding.expand(number, -1)
         if self.words is not None:
-            condition = self.scene[self.words](scene[self.words])
+            condition, _ = self.scene[self.words](scene[self.words])
         if self.grid is None:
             return Encoding(condition, {})
         image = functional.max_pool2d(functional.relu(self.first(scene[self.grid].permute(0, 3, 1, 2).float())), 2)

@@ -31,6 +31,7 @@ class EncoderConfig:
     num_heads: int = 4
     encoder_iterations: int = 24  # of the grid encoder's convolution
     position_embedding: bool = False  # codes of a cell's position beside what the grid shows there
+    word_attention: bool = False  # every cell of a grid attends to the words, not only to what they say all in all
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

@@ -260,18 +260,18 @@ def _of_kind(spec: PlanSpec, names: Sequence[str], *kinds: str) -> bool:
 
 def grid_sizes(spec: PlanSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Vocabularies of the look of a cell, and of what is carried: every category but the state."""
-    carried = [spec.fields[name].sizes for name in _carried_fields(spec)]
+    carried = [spec.fields[name].sizes for name in carried_fields(spec)]
     return spec.fields[spec.grid_field or ""].sizes, tuple(size for sizes in carried for size in sizes)
 
 
-def _carried_fields(spec: PlanSpec) -> list[str]:
+def carried_fields(spec: PlanSpec) -> list[str]:
     return [name for name in spec.step_fields if name != spec.state_field and spec.fields[name].kind == "category"]
 
 
 def carried_values(spec: PlanSpec, observations: Observations) -> Tensor:
     """What is carried, [B, numbers]."""
     size = len(observations)
-    parts = [observations[name].reshape(size, -1).long() for name in _carried_fields(spec)]
+    parts = [observations[name].reshape(size, -1).long() for name in carried_fields(spec)]
     return torch.cat([*parts, observations[spec.state_field or ""].new_zeros(size, 0).long()], 1)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from genplan.models.step import STAY, GridFrame, GridStepModel, carried_values, number
+from genplan.models.step import STAY, GridFrame, GridStepModel, carried_fields, carried_values, number
 from genplan.spec import PlanSpec
 from genplan.types import Observations
 
@@ -98,6 +98,7 @@ class Adaptation:
         # Never demonstrated, and less often done there than to be forgotten.
         implausible = (model.table().log_ratio + model.log_prior).exp() < IMPLAUSIBLE
         self.unknown = ~self.demonstrated[self.kind_of_key] & implausible  # [K, A]
+        self._describe_hands()
         shape = (size, num_kinds, model.num_actions)
         self.confirmed = torch.zeros(shape, dtype=torch.int16, device=device)  # observations that agree with the table
         self.effect = torch.full(shape, -1, dtype=torch.int16, device=device)  # what holds instead
@@ -128,6 +129,35 @@ class Adaptation:
         strength = (DEMONSTRATED if self.demonstrated[kind, action] else NEW) + int(self.confirmed[row, kind, action])
         self.effect[row, kind, action] = effect if times >= strength else -1
         self.contradicted[row, kind] = bool((self.effect[row, kind] >= 0).any())
+
+    def _describe_hands(self) -> None:
+        """Which things were ever carried in demonstrations, whatever their names, and what was carried most often."""
+        model, looks = self.model, len(self.model.look_sizes)
+        counts = model.demonstrated.sum(1)
+        kinds = [looks + channel for channel in range(len(model.carried_sizes)) if not model.exchangeable[looks + channel]]
+        in_hand = number([torch.zeros_like(counts), *(self.effects.keys[:, one] for one in kinds)],
+                         [1, *(model.sizes[one] for one in kinds)])  # fmt: skip
+        often = torch.zeros(int(in_hand.max()) + 1, dtype=counts.dtype, device=counts.device)
+        often.index_add_(0, in_hand, counts)
+        self.strange = often[in_hand] == 0  # [K]: with something in hand that nobody ever carried
+        # What was in hand at the commonest key; nothing is known of it where nothing was demonstrated.
+        self.usual = self.effects.keys[counts.argmax(), looks:] if bool(counts.any()) else None
+
+    def familiar(self, observations: Observations) -> Observations:
+        """For the denoiser, which was never shown what it is like to carry what nobody ever carried: as if nothing had
+        been picked up."""
+        if self.usual is None or not len(self.usual):
+            return observations
+        carried = carried_values(self.spec, observations)
+        key = number(carried.unbind(1), self.model.carried_sizes)  # of the first look
+        shown = torch.where(self.strange[key][:, None], self.usual, carried)
+        fields, first = dict(observations.fields), 0
+        for name in carried_fields(self.spec):
+            one = fields[name]
+            last = first + one[0].numel()
+            fields[name] = shown[:, first:last].reshape(one.shape).to(one.dtype)
+            first = last
+        return Observations(fields)
 
     def beliefs(self, ids: Tensor, key: Tensor) -> Beliefs:
         """Of keys [n, w] in the episodes `ids` [n]."""

@@ -13,8 +13,9 @@ right, and leads where the denoiser thinks that it should.
 With adaptation (adaptation.py), what was observed in the episode comes before the step model, and three prices before
 the denoiser, which knows nothing of what was never demonstrated. What is known to do nothing is left out. A
 *preparation*, which changes what is ahead without moving, has a price of its own, and the denoiser's clock stands still
-meanwhile. Where the way ahead is blocked, an action whose effect is unknown there may be *tried*: it is planned as if
-it made the way free, at a price that falls the longer nothing else helps.
+meanwhile. Where the way ahead is blocked, an action whose effect is unknown there may be *tried*: it is planned as if it
+made the way free, at a price that falls the longer nothing else helps. So it may with something in hand that nobody ever
+carried, where the episode comes to the same state again and again: what is sought may be what is carried.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from genplan.spec import PlanSpec
 from genplan.types import Observations
 
 IMPOSSIBLE = -1e4  # added to a score: where nothing is possible, the least bad is still found
+RESTLESS = 2  # visits of a state since anything changed, from which on it counts as coming there again and again
 RNG_CHAIN = "chain"  # label of random draws: never renamed
 
 
@@ -246,8 +248,9 @@ class Chain:
             price = torch.where(holds, 0.0, price)
         # The way ahead is free if anything is believed to lead there.
         free = ((outcome == ADVANCE) & (price > IMPOSSIBLE / 2)).any(-1, keepdim=True)
-        waits = tries = beliefs.unknown & ~free
         here = self.visits.gather(1, imagined.states)[..., None]
+        restless = (here >= RESTLESS) & adaptation.strange[key][..., None]
+        waits = tries = beliefs.unknown & (~free | restless)
         try_price = torch.where(here > 0, config.try_price / here, -IMPOSSIBLE)
         if observed is not None:
             helpless = (observed.contradicted & ~observed.prepares.any(-1))[

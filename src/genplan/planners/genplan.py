@@ -59,7 +59,7 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
-COST_SHARE = 0.3  # of the cost-to-go's loss in the total
+COST_SHARE = 1.0  # of the cost-to-go's loss in the total
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,8 @@ class GenPlan(ChainPlanner):
         number, copies = len(ids), config.num_candidates
         rows = torch.arange(number, device=device).repeat_interleave(copies)  # candidates of a row stand together
         encoding, history = self.conditioning(observations, memory, ids, copies)
-        current = observations.only(self.spec.step_fields)[rows]
+        shown = observations if memory.adaptation is None else memory.adaptation.familiar(observations)
+        current = shown.only(self.spec.step_fields)[rows]
         first = self.exploratory_action(observations, memory, rng, ids)
         if copies > 1:
             rng = rng[rows].fold(torch.arange(copies, device=device).repeat(number))

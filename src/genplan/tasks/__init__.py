@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Callable
 from functools import partial
 
-from genplan.envs import ENVS
+from genplan.envs import ENVS, ROBOTS
 from genplan.errors import UserError
 from genplan.tasks.files import import_object, task_from_gym
 from genplan.tasks.paper import ROWS
+from genplan.tasks.robots import robot_task
 from genplan.types import Task
 
 __all__ = ["TASKS", "Task", "get", "task_from_gym", "task_names"]
@@ -21,7 +22,10 @@ def _grid_task(name: str) -> Task:
     return grid_task(name)
 
 
-TASKS: dict[str, Callable[[], Task]] = {name: partial(_grid_task, name) for name in ENVS}
+TASKS: dict[str, Callable[[], Task]] = {
+    **{name: partial(_grid_task, name) for name in ENVS},
+    **{name: partial(robot_task, name) for name in ROBOTS},
+}
 
 
 def get(name: str) -> Task:

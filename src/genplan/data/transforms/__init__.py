@@ -16,8 +16,10 @@ import numpy as np
 
 from genplan.data.transforms.colors import ColorPermutation
 from genplan.data.transforms.either_order import EitherOrder
+from genplan.data.transforms.hold import HoldLast
 from genplan.data.transforms.loops import EraseLoops
 from genplan.data.transforms.randomize import MapRandomization
+from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.stitch import Stitch
 from genplan.data.transforms.symmetry import Symmetry
 from genplan.data.windows import BatchTransform, EpisodeTransform
@@ -27,7 +29,8 @@ from genplan.types import Episode
 
 Transform = BatchTransform | EpisodeTransform
 TRANSFORMS: dict[str, type[Any]] = {
-    one.name: one for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation, EitherOrder)
+    one.name: one
+    for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation, EitherOrder, HoldLast, SensorNoise)
 }
 
 

@@ -1,0 +1,71 @@
+"""The offset head: continuous actions out of code words, for what is observed and for the goal that is drawn.
+
+Code words say which of the demonstrated ways is taken; the rest of a chunk follows from what is observed. The head sees
+the goal as well: averaged over ways to several goals, it would spoil the precision of each.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from genplan.flow import Rng
+from genplan.models.residual_codes import ResidualCodes
+from genplan.models.settings import EncoderConfig, MemoryConfig
+from genplan.models.stack import ObservationStack
+from genplan.spec import PlanSpec
+from genplan.types import History, Observations
+
+RNG_LEVELS = "levels"  # label of random draws: never renamed
+ALL_LEVELS = 0.5  # of training chunks, the share that is shown with all levels of their codes; others with fewer
+
+
+class OffsetHead(nn.Module):
+    """A network of (observations, code words so far, goal, which chunk of the plan) -> the offset of the chunk.
+
+    In training, levels of codes are left out at random, so that the number of levels that are decoded can be chosen
+    when planning; with none, the chunk follows from observations and goal alone.
+    """
+
+    def __init__(
+        self, spec: PlanSpec, network: EncoderConfig, memory: MemoryConfig, codec: ResidualCodes, num_chunks: int,
+        sees_goals: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        width, goals = network.hidden_size, spec.goals
+        self.levels, self.size = codec.levels, codec.words.shape[-1]
+        self.observations = ObservationStack(spec, spec.step_fields, network, memory)
+        self.words = nn.Linear(self.size, width)
+        self.num_levels = nn.Embedding(self.levels + 1, width)
+        self.chunk = nn.Embedding(num_chunks, width)
+        self.goal = nn.Embedding(goals.size, width) if sees_goals and goals is not None else None
+        self.network = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(network.dropout),
+            nn.Linear(4 * width, 4 * width), nn.GELU(), nn.Dropout(network.dropout), nn.Linear(4 * width, self.size),
+        )  # fmt: skip
+
+    def forward(
+        self, current: Observations, history: History, scaled: Tensor, num_levels: Tensor, goals: Tensor | None
+    ) -> Tensor:
+        """Code words [B, N, size], of so many levels [B, N], goals [B, N, G] -> offsets [B, N, size]."""
+        x = self.observations(current, history)[:, None] + self.words(scaled) + self.num_levels(num_levels)
+        x = x + self.chunk.weight[: scaled.shape[1]]
+        if self.goal is not None and goals is not None:
+            x = x + self.goal(goals).sum(2)
+        answer: Tensor = self.network(x)
+        return answer
+
+    def loss(
+        self, codec: ResidualCodes, current: Observations, history: History, actions: Tensor, origin: Tensor | None,
+        tokens: Tensor, goals: Tensor | None, valid: Tensor, rng: Rng,
+    ) -> Tensor:  # fmt: skip
+        """The mean absolute error over chunks `valid` [B, N], in units of the deviation."""
+        number = valid.shape[1]
+        u = rng.fold(RNG_LEVELS).uniform((number,))
+        fewer = (u / (1 - ALL_LEVELS) * self.levels).long()  # 0 … levels − 1
+        num_levels = torch.where(u < 1 - ALL_LEVELS, fewer, self.levels)
+        scaled = codec.scaled(tokens, num_levels)
+        missing = codec.offset(actions, origin, scaled)
+        error = functional.l1_loss(self(current, history, scaled, num_levels, goals), missing, reduction="none").mean(-1)
+        return (error * valid).sum() / valid.sum().clamp(min=1)
