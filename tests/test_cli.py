@@ -155,7 +155,13 @@ def test_settings_are_named_with_or_without_their_group(asked):
 
 def test_transforms_are_chosen_by_name(asked):
     recipe = default_transforms("LocS10N1")
-    assert [one["name"] for one in recipe] == ["stitch", "map_randomization", "symmetry", "color_permutation", "either_order"]
+    assert [one["name"] for one in recipe] == [
+        "stitch",
+        "map_randomization",
+        "symmetry",
+        "color_permutation",
+        "either_order",
+    ]
     assert [one["name"] for one in asked("LocS10N1", "--transforms", "symmetry")[3]] == ["symmetry"]
     assert asked("LocS10N1", "--transforms", "none")[3] == []
     assert choose_transforms(recipe, "color_permutation,stitch") == [recipe[0], recipe[3]]

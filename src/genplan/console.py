@@ -154,6 +154,17 @@ def dataset_table(dataset: Dataset, fit: Mapping[str, str | None]) -> Table:
     return table
 
 
+def import_table(replayed: Sequence[tuple[Episode, Mapping[str, Any]]]) -> Table:
+    """What came of recorded actions in the simulator, at the end of every episode and at most, per info."""
+    table = Table("episode", "steps", title="replayed in the simulator: at the end (at most)")
+    for name in replayed[0][1]:
+        table.add_column(escape(name), justify="right")
+    for number, (episode, told) in enumerate(replayed):
+        values = [f"{column[-1]:.3g} ({column.max():.3g})" for column in told.values()]
+        table.add_row(str(number), str(len(episode)), *values)
+    return table
+
+
 def _counts(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in Counter(names).items())
 

@@ -58,6 +58,14 @@ class TrainConfig:
 WAYPOINTS = ("blocker", "key", "door", "target")
 GRID = {"position_embedding": True, "word_attention": True, "context_length": 2, "visit_memory": True}
 LARGE = {"encoder_iterations": 36, **GRID}
+ROBOT = {
+    "hidden_size": 128, "context_length": 2, "frame_stack": True, "codec": "residual", "horizon": 8, "action_steps": 4,
+    "iterations": 2, "temperature": 0.3, "goal_temperature": 1.0, "entropy_bound": 0.0, "horizon_discount": 0.0,
+}  # fmt: skip
+ROBOT_TRAINING = {
+    "batch_size": 256, "windows_per_scene": 1, "learning_rate": 1e-3, "ema_decay": 0.998,
+    "goal_proximity_exponent": 0.0,
+}  # fmt: skip
 Settings = Mapping[str, Any]
 # What differs from one task to another in the preset `default`, for the planner and for the training. Settings that a
 # method does not have are ignored.
@@ -73,6 +81,8 @@ TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
     "BlockUnlock": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 18000, "goal_proximity_exponent": 0.0}),
     "KeyCorridorS3R3": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 19500, "goal_proximity_exponent": 0.0}),
     "LocS10N1": (GRID, {"steps": 7500}),
+    "PushT": ({**ROBOT, "levels": 2, "codes": 16}, {**ROBOT_TRAINING, "steps": 4000}),
+    "Kitchen": ({**ROBOT, "levels": 3, "codes": 32}, {**ROBOT_TRAINING, "steps": 4000}),
     "all": ({**LARGE, "subgoal_types": WAYPOINTS}, {"steps": 35000, "windows_per_scene": 16}),
 }
 # LEAP repeats its last action in tasks unlike the demonstrated ones, unless it does not observe it: trained on

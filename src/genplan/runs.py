@@ -115,7 +115,7 @@ def check_same(
         if identity := config["files"].get(key):  # of files the content counts, not where they are
             is_same = checkpoint.file_identity(name) == identity
             given[key] = found[key] if is_same else f"{name}, changed since," if name == found[key] else name
-    given["data"] = dataset or "+".join(CollectConfig(name).name for name in tasks.task_names(task_name))
+    given["data"] = dataset or "+".join(map(default_dataset, tasks.task_names(task_name)))
     given["transforms"] = presets.recipe_to_json(transforms)
     if found["method"] == given["method"]:
         found |= settings.leaves(settings.from_dict(type(planner), config["planner"]))
@@ -150,6 +150,11 @@ def commit() -> str:
         return ""
 
 
+def default_dataset(task_name: str) -> str:
+    """What is learnt from, if nothing else is named."""
+    return tasks.get(task_name).dataset or CollectConfig(task_name).name
+
+
 def _load_data(task_name: str, dataset: str | None) -> TaskData:
     """One dataset per task; several of either are joined by +."""
     names = tasks.task_names(task_name)
@@ -158,8 +163,9 @@ def _load_data(task_name: str, dataset: str | None) -> TaskData:
         raise UserError(f"there are {len(datasets)} datasets for {len(names)} tasks, expected one for each")
     task_data = []
     for name, wanted in zip(names, datasets, strict=True):
-        task, default = tasks.get(name), CollectConfig(name)
-        data = collect(default) if wanted in (None, default.name) else store.read(str(wanted), task)
+        task, default = tasks.get(name), default_dataset(name)
+        is_collected = task.dataset is None and wanted in (None, default)
+        data = collect(CollectConfig(name)) if is_collected else store.read(wanted or default, task)
         if reason := store.incompatibility(data, task):
             raise DataError(f"dataset {data.name} does not fit task {name}: {reason}; name a dataset of this task")
         task_data.append((task, data))

@@ -311,7 +311,7 @@ class Task:
     privileged_goals: Callable[[Env], list[int]] | None = None  # for privileged planners, never in an observation
     oracle_version: int = 1  # of what `privileged_goals` says; results of privileged planners depend on it
     references: Mapping[str, Callable[[int], int | None]] = field(default_factory=dict)  # seed -> steps; `shortest`
-    dataset: str | None = None  # what is learnt from by default; None: demonstrations of the expert, collected if absent
+    dataset: str | None = None  # what is learnt from by default; None: demonstrations of the expert, collected
     transforms: tuple[Any, ...] = ()  # recipe of data transforms for training (genplan.data.transforms)
     budget_minutes: float = 15.0  # CPU-minutes of training in the benchmark
     cost_class: str = ""  # tasks of one shape, whose training steps cost the same; the name by default

@@ -58,7 +58,7 @@ def test_the_shortest_path_is_hardly_ever_longer_than_the_experts():
             expert.seeds, expert.episodes["success"], expert.episodes["steps"], strict=True
         ):
             if success and (least := shortest(seed)) is not None:
-                assert 0 < least
+                assert least > 0
                 # The shortest ways move nothing unless they must; the expert may carry a box aside.
                 longer += least > steps
         assert longer <= 2, (row.name, longer)

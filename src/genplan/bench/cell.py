@@ -64,7 +64,8 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        return self.data or CollectConfig(self.table_row.train_task, self.demonstrations).name
+        task = self.table_row.train_task
+        return self.data or tasks.get(task).dataset or CollectConfig(task, self.demonstrations).name
 
     @property
     def is_trained(self) -> bool:

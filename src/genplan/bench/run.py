@@ -147,8 +147,8 @@ def run_dir(cell: Cell, folder: Path) -> Path:
 
 def _demonstrations(cell: Cell, folder: Path) -> Dataset:
     """The dataset of a cell, collected if it is not there."""
-    if cell.data is not None:
-        return read(cell.data, cell.train_task)
+    if cell.data is not None or cell.train_task.dataset is not None:
+        return read(cell.dataset, cell.train_task)
     data = CollectConfig(cell.table_row.train_task, cell.demonstrations)
     with file_lock(folder / f"{data.name.replace('/', '-')}.lock", data.name, wait=True):
         return collect(data, workers=1)  # cells of one task may begin together

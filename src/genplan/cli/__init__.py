@@ -16,7 +16,7 @@ import tyro
 
 from genplan.cli.bench import bench_run, report
 from genplan.cli.check import check
-from genplan.cli.data import data_show, demos, tasks
+from genplan.cli.data import data_import, data_show, demos, tasks
 from genplan.cli.planners import evaluate, export, plan, reproduce
 from genplan.cli.quickstart import quickstart
 from genplan.cli.train import train
@@ -51,6 +51,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "tasks": tasks,
     "demos": demos,
     "data show": data_show,
+    "data import": data_import,
     "train": _train,
     "eval": evaluate,
     "plan": plan,

@@ -64,6 +64,47 @@ def demos(
     return 0
 
 
+def data_import(
+    format: Positional[str], source: Positional[Path], task: str | None = None, name: str | None = None, check: int = 5
+) -> int:
+    """Turn recorded demonstrations into a Minari dataset, and replay some of them in the simulator.
+
+    Args:
+        format: pusht (npz, or the published zarr folder), kitchen (npz, or a folder of raw .mjl logs), lerobot (a
+            folder of format v3).
+        source: The file or folder.
+        task: What it is a recording of: a task, or file.py:task; needed for lerobot.
+        name: Of the dataset (by default the one that the task learns from).
+        check: How many episodes are replayed.
+    """
+    from genplan.console import import_table
+    from genplan.data import store
+    from genplan.data.importers import IMPORTERS, replay
+    from genplan.tasks import get
+    from genplan.tasks.files import short_name
+
+    if format not in IMPORTERS:
+        raise UserError(f"there is no format '{format}'; known are {', '.join(IMPORTERS)}")
+    of_task, read = IMPORTERS[format]
+    if (task_name := task or of_task) is None:
+        raise UserError(f"recordings in the format {format} are of any task; name it with --task")
+    if not source.exists():
+        raise UserError(f"there is no file or folder '{source}', expected recordings in the format {format}")
+    chosen, console = get(task_name), Console(soft_wrap=True)
+    target = name or chosen.dataset or f"genplan/{short_name(task_name)}/recorded-v0"
+    if store.exists(target):
+        console.print(f"{target} exists already; see: genplan data show {target}")
+        return 0
+    episodes = read(source, chosen)
+    replayed = [(one, replay(chosen, one)) for one in episodes[: max(check, 0)]] if chosen.infos else []
+    store.write(target, chosen, episodes, {"expert": "recorded", "source": format, "versions": store.versions()})
+    number, steps = len(episodes), sum(map(len, episodes))
+    console.print(f"{target} written to {store.datasets_root()}: {number} episodes, {steps} steps")
+    if replayed:
+        console.print(import_table(replayed))
+    return 0
+
+
 def data_show(dataset: Positional[str], task: str | None = None) -> int:
     """Describe a Minari dataset: episodes, lengths, actions, rewards, missions, goals, and which tasks it fits.
 

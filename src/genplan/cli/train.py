@@ -182,7 +182,8 @@ def _open_run(
         return runs.resume_run(folder, task, method, **changed)
     if given.data is None:
         for name in tasks.task_names(task):
-            collect_demos(console, CollectConfig(name))
+            if tasks.get(name).dataset is None:  # else it was recorded, and is imported
+                collect_demos(console, CollectConfig(name))
     with console.status("windows, and what is learnt before the training (some seconds)"):
         return runs.create_run(folder, task, method, planner, training, given.data, recipe)
 

@@ -20,7 +20,9 @@ from genplan.errors import DataError, UserError
 from genplan.types import Env, Episode, SubGoal, Task
 
 CONTROL_EVERY = 40  # records of Kitchen's raw logs, at 500 Hz, per step of the environment
-LOG_HEADER = struct.Struct("<7i")  # numbers of positions, velocities, controls, bodies in hand, sensors, user data, name
+LOG_HEADER = struct.Struct(
+    "<7i"
+)  # positions, velocities, controls, bodies in hand, sensors, user data, length of a name
 LOG_SIZES = (30, 29, 9, 1, 0, 0)
 
 
@@ -47,7 +49,7 @@ def read_kitchen(path: Path, task: Task) -> list[Episode]:
     if path.is_dir():
         logs = sorted(path.rglob("*.mjl"))
         if not logs:
-            raise DataError(f"{path} has no .mjl files, expected raw logs of the kitchen demonstrations, or an npz file")
+            raise DataError(f"{path} has no .mjl files, expected raw logs of demonstrations, or an npz file")
         return [_replayed_log(log, task) for log in logs]
     from genplan.envs.kitchen import REACH
 
@@ -80,13 +82,13 @@ def _subgoals(done: Mapping[str, int], task: Task, length: int) -> list[SubGoal]
 
 def _replayed_log(path: Path, task: Task) -> Episode:
     """A raw log, played in the environment from its own start."""
-    targets = read_log(path)
-    env = task.make_env()
+    env, actions = task.make_env(), task.spec.actions
+    targets = np.clip(read_log(path), actions.low, actions.high)
     try:
         raw, _ = env.reset(seed=0)
         observations, completed = [np.asarray(raw)], list[int]()
         for target in targets:
-            raw, _, _, _, info = env.step(np.clip(target, task.spec.actions.low, task.spec.actions.high))
+            raw, _, _, _, info = env.step(target)
             observations.append(np.asarray(raw))
             completed.append(int(info["completed"]))
     finally:
@@ -97,8 +99,8 @@ def _replayed_log(path: Path, task: Task) -> Episode:
         for bit, name in enumerate(goals)
     }
     return episode_from_arrays(
-        task.spec, {"observation": np.stack(observations)}, np.clip(targets, task.spec.actions.low, task.spec.actions.high),
-        infos={"completed": np.array(completed)}, subgoals=_subgoals(done, task, len(targets)), where=str(path),
+        task.spec, {"observation": np.stack(observations)}, targets, infos={"completed": np.array(completed)},
+        subgoals=_subgoals(done, task, len(targets)), where=str(path),
     )  # fmt: skip
 
 
@@ -216,8 +218,8 @@ def _zarr_columns(path: Path) -> dict[str, NDArray[Any]]:
         group = zarr.open_group(str(path), mode="r")
         return {name: np.asarray(group[place][:]) for name, place in places.items()}
     except Exception as error:  # zarr fails in many ways on damaged folders; none may reach the user raw
-        expected = ", ".join(places.values())
-        raise DataError(f"{path} cannot be read ({type(error).__name__}: {error}); expected a zarr folder with {expected}") from error
+        found, expected = f"{type(error).__name__}: {error}", ", ".join(places.values())
+        raise DataError(f"{path} cannot be read ({found}); expected a zarr folder with {expected}") from error
 
 
 def _column(columns: Mapping[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:

@@ -1,8 +1,8 @@
-"""Franka Kitchen (gymnasium-robotics): an arm opens, turns and moves what is in a kitchen. Thin: actions and what is told.
+"""Franka Kitchen (gymnasium-robotics): an arm opens, turns and moves things. Thin: actions, and what is told.
 
-The simulator's actions are joint velocities, which it turns into joint targets by the noisy joint positions that it last
-observed. Here an action *is* the target. The noise that is observed and the noise that is added then cancel, and errors
-do not accumulate: demonstrations that are replayed complete as many tasks as when they were recorded.
+The simulator's actions are joint velocities, which it turns into joint targets by the noisy joint positions that it
+last observed. Here an action *is* the target. The noise that is observed and the noise that is added then cancel, and
+errors do not accumulate: demonstrations that are replayed complete as many tasks as when they were recorded.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class KitchenEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
 
     def __init__(self, render_mode: str | None = None) -> None:
         assert set(SUBTASKS) == set(OBS_ELEMENT_GOALS)
-        super().__init__(Simulator(terminate_on_tasks_completed=False, render_mode=render_mode))
-        self.simulator: Any = self.env
-        low, high = self.simulator.robot_env.robot_pos_bound[:NUM_JOINTS].T.astype(np.float32)
+        simulator: Any = Simulator(terminate_on_tasks_completed=False, render_mode=render_mode)
+        super().__init__(simulator)
+        self.simulator = simulator
+        low, high = simulator.robot_env.robot_pos_bound[:NUM_JOINTS].T.astype(np.float32)
         self.action_space = spaces.Box(low, high)
         self.observation_space = spaces.Box(-np.inf, np.inf, (30,), np.float32)
         self.joints = np.zeros(NUM_JOINTS)
@@ -56,13 +57,13 @@ class KitchenEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
         return positions
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        raw, info = self.env.reset(seed=seed)
+        raw, info = self.simulator.reset(seed=seed)
         self.num_steps = 0
         return self._observed(raw), info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         speed = np.clip((np.asarray(action, np.float64) - self.joints) / REACH, -FASTEST, FASTEST)
-        raw, reward, _, _, info = self.env.step(speed)
+        raw, reward, _, _, info = self.simulator.step(speed)
         self.num_steps += 1
         info["completed"] = sum(1 << SUBTASKS.index(name) for name in info["episode_task_completions"])
         return self._observed(raw), float(reward), False, self.num_steps >= MAX_STEPS, info

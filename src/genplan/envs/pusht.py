@@ -48,7 +48,8 @@ def state_of(observation: NDArray[Any]) -> NDArray[np.float64]:
     angle = np.arctan2(cross, (ours * theirs).sum())
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     position = points.mean(0) - turn @ KEYPOINTS.mean(0)
-    return np.r_[agent, position, angle % (2 * np.pi)]
+    state: NDArray[np.float64] = np.r_[agent, position, angle % (2 * np.pi)]
+    return state
 
 
 class PushTEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):

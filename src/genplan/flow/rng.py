@@ -94,6 +94,12 @@ class Rng:
             return _shift(z, 11).to(torch.float64) * 2.0**-53
         return _shift(z, 40).to(torch.float32) * 2.0**-24
 
+    def normal(self, shape: Sequence[int] = ()) -> Tensor:
+        """Draws from the standard normal distribution of shape [*batch, *shape], by Box and Muller's transform."""
+        u = self.uniform((2, *shape), torch.float64)
+        first, second = u.movedim(self.key.ndim, 0)
+        return ((-2 * torch.log1p(-first)).sqrt() * torch.cos(2 * math.pi * second)).float()
+
     def integers(self, size: int, shape: Sequence[int] = ()) -> Tensor:
         """Draws from {0, …, size − 1} of shape [*batch, *shape], int64."""
         draws = (self.uniform(shape, torch.float64) * size).to(torch.int64)

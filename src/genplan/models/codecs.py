@@ -12,40 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from genplan.errors import UserError
+from genplan.models.action_codec import ActionCodec
+from genplan.models.residual_codes import ResidualCodes
 from genplan.models.settings import CodecConfig
 from genplan.spec import Actions, PlanSpec, Stream
 from genplan.types import Episode
 
-
-class ActionCodec(nn.Module):
-    """The protocol, and the identity: discrete actions are their own tokens.
-
-    `chunk` actions in a row become the tokens of one step of `stream`.
-    """
-
-    chunk = 1
-
-    def __init__(self, actions: Actions, config: CodecConfig) -> None:
-        super().__init__()
-        if actions.n is None:
-            raise UserError("the codec 'identity' is for discrete actions, found continuous ones; use 'bins'")
-        self.stream = Stream(actions.n)
-
-    def fit(self, actions: Tensor) -> dict[str, float]:
-        """From actions [N, *A], relative to their origin if they have one; errors of reconstruction by name."""
-        return {}
-
-    def encode(self, actions: Tensor, origin: Tensor | None) -> Tensor:
-        """Actions [B, H, *A], and what they are relative to, [B, *A] -> tokens [B, H / chunk, *stream.shape]."""
-        return actions
-
-    def is_clipped(self, actions: Tensor, origin: Tensor | None) -> Tensor:
-        """Which of the actions lie outside what can be decoded, bool [B, H]."""
-        return torch.zeros(actions.shape[:2], dtype=torch.bool, device=actions.device)
-
-    def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
-        """The reverse: actions inside the environment's space, whatever the tokens."""
-        return tokens
+__all__ = ["CODECS", "ActionCodec", "ResidualCodes", "UniformBins", "demonstrated_actions", "make_codec"]
 
 
 class UniformBins(ActionCodec):
@@ -103,7 +76,7 @@ class UniformBins(ActionCodec):
         return torch.maximum(torch.minimum(values, self.most), self.least)
 
 
-CODECS: dict[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins}
+CODECS: dict[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins, "residual": ResidualCodes}
 
 
 def make_codec(actions: Actions, config: CodecConfig) -> ActionCodec:
@@ -114,8 +87,9 @@ def make_codec(actions: Actions, config: CodecConfig) -> ActionCodec:
     return CODECS[name](actions, config)
 
 
-def demonstrated_actions(spec: PlanSpec, episodes: Sequence[Episode], horizon: int = 1) -> Tensor:
-    """All actions [N, *A]; where the spec names an origin, relative to it at each step at which they are planned.
+def demonstrated_actions(spec: PlanSpec, episodes: Sequence[Episode], horizon: int = 1, chunk: int = 1) -> Tensor:
+    """All actions [N, *A], or all chunks of them [N, chunk, *A]; where the spec names an origin, relative to it at each
+    step at which they are planned.
 
     A plan of `horizon` actions is relative to what is observed before its first: so an action counts once for each of
     the steps up to `horizon` − 1 before it.
@@ -123,10 +97,13 @@ def demonstrated_actions(spec: PlanSpec, episodes: Sequence[Episode], horizon: i
     parts = []
     for episode in episodes:
         actions = torch.from_numpy(episode.actions)
+        if chunk > 1:  # those that begin at each step, [T + 1 − chunk, chunk, *A]
+            actions = actions.unfold(0, chunk, 1).movedim(-1, 1) if len(actions) >= chunk else actions[:0, None]
         if spec.actions.origin is not None:
             name, first = spec.actions.origin
-            origin = torch.from_numpy(episode.observations[name])[:, first : first + actions.shape[-1]]
-            ahead = range(min(horizon, len(episode)))
-            actions = torch.cat([actions[number:] - origin[: len(episode) - number] for number in ahead])
+            origin = torch.from_numpy(episode.observations[name])[:, first : first + len(spec.actions.low)]
+            origin = origin if chunk == 1 else origin[:, None]
+            ahead = range(0, min(horizon, len(episode)), chunk)
+            actions = torch.cat([actions[number:] - origin[: max(len(actions) - number, 0)] for number in ahead])
         parts.append(actions)
     return torch.cat(parts)

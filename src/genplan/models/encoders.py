@@ -61,8 +61,11 @@ class CategoryEncoder(nn.Module):
         return base
 
 
-class VectorEncoder(nn.Module):
-    """Numbers, scaled by the statistics of the demonstrations, through a small network; [..., n] -> base [..., D].
+LEAST_CHANGE = 1e-4  # of an entry's deviation, in parts of the largest of its field
+
+
+class VectorScale(nn.Module):
+    """Numbers [..., n], scaled by the statistics of the demonstrations.
 
     The statistics are buffers: they are saved with the weights, and a file without them is refused.
     """
@@ -70,23 +73,33 @@ class VectorEncoder(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, field: Field, config: EncoderConfig) -> None:
+    def __init__(self, field: Field) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(field.shape))
         self.register_buffer("std", torch.ones(field.shape))
-        width = config.hidden_size
-        self.network = nn.Sequential(nn.Linear(field.shape[0], 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     @torch.no_grad()
     def fit(self, values: Tensor) -> None:
-        """From values [N, n]; entries that never change are left as they are."""
+        """From values [N, n]; entries that hardly change, beside others of the field, are left as they are: enlarged,
+        they would be noise."""
         std, mean = torch.std_mean(values.double(), 0, correction=0)
         self.mean.copy_(mean)
-        self.std.copy_(torch.where(std > 1e-6, std, 1.0))
+        self.std.copy_(torch.where(std > max(LEAST_CHANGE * float(std.max()), 1e-6), std, 1.0))
+
+    def scaled(self, values: Tensor) -> Tensor:
+        return ((values - self.mean) / self.std).clamp(-10.0, 10.0)  # one broken sensor must not drown the rest
+
+
+class VectorEncoder(VectorScale):
+    """Scaled numbers through a small network; [..., n] -> base [..., D]."""
+
+    def __init__(self, field: Field, config: EncoderConfig) -> None:
+        super().__init__(field)
+        width = config.hidden_size
+        self.network = nn.Sequential(nn.Linear(field.shape[0], 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, values: Tensor, base: Tensor) -> Tensor:
-        scaled = ((values - self.mean) / self.std).clamp(-10.0, 10.0)  # one broken sensor must not drown the rest
-        return base.add(self.network(scaled))
+        return base.add(self.network(self.scaled(values)))
 
 
 ENCODERS: dict[str, type[nn.Module]] = {
@@ -132,10 +145,14 @@ class StepEncoder(nn.Module):
 
 def fit_statistics(module: nn.Module, episodes: Sequence[Episode]) -> None:
     """Scale every vector field of a network by the mean and deviation of the demonstrations."""
+    columns: dict[str, Tensor] = {}
     for part in module.modules():
-        for name, encoder in part.encoders.items() if isinstance(part, StepEncoder) else ():
-            if isinstance(encoder, VectorEncoder):
-                encoder.fit(torch.cat([torch.from_numpy(one.observations[name]) for one in episodes]))
+        encoders = getattr(part, "encoders", None)  # by field
+        for name, encoder in encoders.items() if isinstance(encoders, nn.ModuleDict) else ():
+            if isinstance(encoder, VectorScale):
+                if name not in columns:
+                    columns[name] = torch.cat([torch.from_numpy(one.observations[name]) for one in episodes])
+                encoder.fit(columns[name])
 
 
 class ActionEmbedding(nn.Module):

@@ -122,8 +122,9 @@ class WordAttention(nn.Module):
     def forward(self, cells: Tensor, words: Sequence[Words]) -> Tensor:
         """Cells [M, N, D] -> [M, N, D], to be added to them."""
         states, valid = (torch.cat(parts, 1) for parts in zip(*words, strict=True))
+        width = cells.shape[-1] // self.heads
         query, key, value = (
-            functional.pad(part, (0, 0, 0, extra)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            functional.pad(part, (0, 0, 0, extra)).reshape(len(cells), -1, self.heads, width).transpose(1, 2)
             for part, extra in zip((self.query(cells), *self.key_value(states).chunk(2, -1)), (0, 1, 1), strict=True)
         )
         mask = functional.pad(valid, (0, 1), value=True)[:, None, None]  # the last is nothing

@@ -6,7 +6,6 @@ the goal as well: averaged over ways to several goals, it would spoil the precis
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,10 +14,9 @@ from genplan.models.residual_codes import ResidualCodes
 from genplan.models.settings import EncoderConfig, MemoryConfig
 from genplan.models.stack import ObservationStack
 from genplan.spec import PlanSpec
-from genplan.types import History, Observations
+from genplan.types import Batch, History, Observations
 
 RNG_LEVELS = "levels"  # label of random draws: never renamed
-ALL_LEVELS = 0.5  # of training chunks, the share that is shown with all levels of their codes; others with fewer
 
 
 class OffsetHead(nn.Module):
@@ -57,15 +55,14 @@ class OffsetHead(nn.Module):
         return answer
 
     def loss(
-        self, codec: ResidualCodes, current: Observations, history: History, actions: Tensor, origin: Tensor | None,
-        tokens: Tensor, goals: Tensor | None, valid: Tensor, rng: Rng,
+        self, codec: ResidualCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
+        valid: Tensor, rng: Rng,
     ) -> Tensor:  # fmt: skip
         """The mean absolute error over chunks `valid` [B, N], in units of the deviation."""
         number = valid.shape[1]
-        u = rng.fold(RNG_LEVELS).uniform((number,))
-        fewer = (u / (1 - ALL_LEVELS) * self.levels).long()  # 0 … levels − 1
-        num_levels = torch.where(u < 1 - ALL_LEVELS, fewer, self.levels)
+        num_levels = rng.fold(RNG_LEVELS).integers(self.levels + 1, (number,))
         scaled = codec.scaled(tokens, num_levels)
-        missing = codec.offset(actions, origin, scaled)
-        error = functional.l1_loss(self(current, history, scaled, num_levels, goals), missing, reduction="none").mean(-1)
+        missing = codec.normalized(batch.actions, origin) - scaled
+        found = self(batch.current, batch.history, scaled, num_levels, goals)
+        error = functional.l1_loss(found, missing, reduction="none").mean(-1)
         return (error * valid).sum() / valid.sum().clamp(min=1)

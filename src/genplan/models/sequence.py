@@ -18,6 +18,7 @@ from genplan.models.denoiser import Denoiser
 from genplan.models.encoders import ActionEmbedding, Encoding, LocationEmbedding, StepEncoder, TimeEncoder
 from genplan.models.layer import Layer, Pair, attention_mask, keys_and_values
 from genplan.models.settings import MemoryConfig, NetworkConfig
+from genplan.models.stack import ObservationStack
 from genplan.spec import PlanSpec, Stream
 from genplan.types import History, Observations
 
@@ -51,14 +52,17 @@ class SequenceDenoiser(nn.Module):
         super().__init__()
         width, layers, self.heads = network.hidden_size, network.num_layers, network.num_heads
         self.streams = {**spec.streams, "actions": codes}
-        self.shapes = {name: (horizon, *stream.shape) for name, stream in spec.streams.items()}
-        self.shapes["actions"] = (horizon // chunk, *codes.shape)
+        self.shapes = {name: (horizon // chunk, *stream.shape) for name, stream in self.streams.items()}
         self.tokens = nn.ModuleDict({name: nn.Embedding(one.size + 1, width) for name, one in self.streams.items()})
         counts = {name: torch.Size(shape).numel() for name, shape in self.shapes.items()}
         self.positions = nn.ParameterDict({name: 0.5 * torch.randn(count, width) for name, count in counts.items()})
         self.time = TimeEncoder(width)
-        self.current = StepEncoder(spec, spec.step_fields, network)
-        self.past_action = ActionEmbedding(spec.actions, width) if memory.num_past else None
+        self.stack, self.current, self.past_action = None, None, None
+        if memory.frame_stack:
+            self.stack = ObservationStack(spec, spec.step_fields, network, memory)
+        else:
+            self.current = StepEncoder(spec, spec.step_fields, network)
+            self.past_action = ActionEmbedding(spec.actions, width) if memory.num_past else None
         self.past_step = nn.Embedding(memory.num_past + 1, width)
         self.action_counts = nn.Linear(spec.actions.n or 1, width, bias=False) if memory.visit_memory else None
         self.visited = nn.Embedding(self.streams["states"].size, width) if memory.visit_memory else None
@@ -72,13 +76,17 @@ class SequenceDenoiser(nn.Module):
     def prepare(self, encoding: Encoding, current: Observations, history: History, copies: int) -> PreparedSequence:
         """Everything that does not depend on x_t or t. Rows are windows, `copies` in turn for each scene."""
         scene = torch.cat([encoding.condition[:, None], *encoding.grids.values()], 1).repeat_interleave(copies, 0)
-        now = self.current(current, self.past_step.weight[-1].expand(len(scene), -1))
+        if self.current is None:
+            assert self.stack is not None
+            now = self.stack(current, history)
+        else:
+            now = self.current(current, self.past_step.weight[-1].expand(len(scene), -1))
         if self.location is not None and self.state is not None:  # what the grid shows where the agent is
             now = now + self.location(encoding, current[self.state][:, None])[:, 0]
         if self.action_counts is not None and history.action_counts is not None:
             now = now + self.action_counts((1 + history.action_counts).to(now.dtype).log2())
         parts, shown = [scene, now[:, None]], [history.valid.new_ones(len(scene), scene.shape[1] + 1)]
-        if self.past_action is not None:
+        if self.current is not None and self.past_action is not None:
             past = self.current(history.steps, self.past_step.weight[:-1].expand(len(scene), -1, -1))
             parts.append(past + self.past_action(history.actions))
             shown.append(history.valid)

@@ -58,6 +58,7 @@ class MemoryConfig:
 
     # With the last action in view, policies of continuous control learn to repeat it (docs/log.md).
     context_length: int = 1  # observations that are shown, the current one counted
+    frame_stack: bool = False  # they are read together, as one, without what was done in between
     visit_memory: bool = False  # the set of all states visited before, and what was done there
     failed_action_prob: float = 0.25  # of training windows shown actions that failed before (with visit memory)
     exploration: float = 0.0  # at test time: how readily another action is tried where nothing new happens
@@ -81,13 +82,14 @@ class SamplerConfig:
     order: Literal["auto", "random", "confidence", "margin", "near-to-far", "chain"] = "auto"
     goals_first: bool | None = None  # None: not in a chain, which draws them near to far, as all else
     temperature: float | None = None  # None: 0 of a chain, else 0.5
+    goal_temperature: float | None = None  # None: as of everything else
     top_p: float = 1.0
     eta: float = 0.0
     num_candidates: int = 1  # plans per decision, of which the one of least energy is taken
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "num_candidates", most=4096)
-        at_least(self, 0, "temperature", "eta")
+        at_least(self, 0, "temperature", "goal_temperature", "eta")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
 
@@ -96,8 +98,15 @@ class SamplerConfig:
 class CodecConfig:
     """How actions become tokens. `auto`: identity for discrete actions, bins for continuous ones."""
 
-    codec: str = "auto"  # auto, identity, bins, or file.py:Class
+    codec: str = "auto"  # auto, identity, bins, residual, or file.py:Class
     bins: int = 64  # per dimension of a continuous action
+    chunk: int = 8  # actions that residual codes stand for together
+    levels: int = 3  # of residual codes, each of which refines those before
+    codes: int = 32  # words of each level
+    used_levels: int | None = None  # levels that are decoded when planning; None: all; 0: by goals alone
 
     def __post_init__(self) -> None:
         at_least(self, 2, "bins", most=2**16)
+        at_least(self, 1, "chunk", "levels", most=256)
+        at_least(self, 2, "codes", most=2**12)
+        at_least(self, 0, "used_levels", most=self.levels)

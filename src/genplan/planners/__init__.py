@@ -48,6 +48,11 @@ METHODS: Mapping[str, Method] = {
         _LEAP, settings={**_NO_GOALS, "entropy_bound": 0.3}, label="LEAP⊕H", trained_by_row={"entropy_bound": "entropy"}
     ),
     "BC-step": replace(_BC, settings=_STEP_MODEL, label="BC⊕S", adapts=True),
+    "VQ-BeT": Method("genplan.planners.vq_bet:VQBeT"),
+    "DP-C": Method("genplan.planners.diffusion_policy:DiffusionPolicy"),
+    "DP-T": Method("genplan.planners.diffusion_policy:DiffusionPolicy", {"denoiser": "transformer"}),
+    "Regression": Method("genplan.planners.regression:Regression"),
+    "MIP": Method("genplan.planners.regression:Regression", {"two_steps": True}),
     "LEAP-step": replace(_LEAP, settings={**_NO_GOALS, **_STEP_MODEL}, label="LEAP⊖GC⊕S", adapts=True),
 }
 

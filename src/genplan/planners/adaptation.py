@@ -134,7 +134,7 @@ class Adaptation:
         """Which things were ever carried in demonstrations, whatever their names, and what was carried most often."""
         model, looks = self.model, len(self.model.look_sizes)
         counts = model.demonstrated.sum(1)
-        kinds = [looks + channel for channel in range(len(model.carried_sizes)) if not model.exchangeable[looks + channel]]
+        kinds = [one for one in range(looks, len(model.sizes)) if not model.exchangeable[one]]
         in_hand = number([torch.zeros_like(counts), *(self.effects.keys[:, one] for one in kinds)],
                          [1, *(model.sizes[one] for one in kinds)])  # fmt: skip
         often = torch.zeros(int(in_hand.max()) + 1, dtype=counts.dtype, device=counts.device)

@@ -17,9 +17,11 @@ from genplan.config import leaves, override
 from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.models.codecs import demonstrated_actions, make_codec
+from genplan.models.codecs import ActionCodec, demonstrated_actions, make_codec
 from genplan.models.encoders import Encoding, fit_statistics
-from genplan.models.settings import MemoryConfig
+from genplan.models.offset import OffsetHead
+from genplan.models.residual_codes import ResidualCodes
+from genplan.models.settings import CodecConfig, MemoryConfig
 from genplan.planners.memory import HistoryBuffer, PlannerMemory, SceneCache, VisitMemory
 from genplan.spec import Geometry, PlanSpec
 from genplan.types import Batch, Episode, History, Losses, Observations, Oracle, Plan, WindowNeeds
@@ -54,13 +56,17 @@ class LearnedPlanner(nn.Module):
             raise UserError(
                 "the method gets its goals from the simulator, and the task has no goals; use DT-noGC or LEAP-noGC"
             )
-        self.codec = make_codec(spec.actions, config.codec)
+        self.codec = self.make_codec(spec, self.config.codec)
         self._check_memory()
 
     @classmethod
     def resolved(cls, config: Any, spec: PlanSpec) -> Any:
         """The settings with those filled in that are left open (None, auto), as they suit a task."""
         return config
+
+    def make_codec(self, spec: PlanSpec, config: CodecConfig) -> ActionCodec:
+        """How actions become what the method predicts."""
+        return make_codec(spec.actions, config)
 
     def _check_memory(self) -> None:
         memory: MemoryConfig = self.config.memory
@@ -91,7 +97,7 @@ class LearnedPlanner(nn.Module):
     def fit_codec(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Statistics of actions and vector observations, from the demonstrations; errors of reconstruction by name."""
         fit_statistics(self, episodes)
-        return self.codec.fit(demonstrated_actions(self.spec, episodes, self.needs.horizon))
+        return self.codec.fit(demonstrated_actions(self.spec, episodes, self.needs.horizon, self.codec.chunk))
 
     def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
         """What is learnt once, before the training: losses on what was held out, by name."""
@@ -120,6 +126,46 @@ class LearnedPlanner(nn.Module):
         tokens = self.codec.encode(batch.actions, self.origin(batch.current))
         valid = valid.reshape(len(valid), -1, self.codec.chunk).all(-1)
         return tokens, valid.reshape(*valid.shape, *(1 for _ in self.codec.stream.shape)).expand_as(tokens)
+
+    def plan_tokens(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """All tokens of a plan, and which are valid. Where a step of it stands for a chunk of actions, states and goals
+        are those before the first."""
+        tokens, valid = ({name: one[:, :: self.codec.chunk] for name, one in part.items()}
+                         for part in (batch.tokens, {name: batch.valid[name] for name in batch.tokens}))  # fmt: skip
+        actions, valid_actions = self.action_tokens(batch)
+        return {**tokens, "actions": actions}, {**valid, "actions": valid_actions}
+
+    # --- offsets of codes that have them -----------------------------------------------------------------------------
+
+    def make_offset_head(self, sees_goals: bool = True) -> OffsetHead | None:
+        """What predicts the offsets of action codes; None where there are none."""
+        if not isinstance(self.codec, ResidualCodes):
+            return None
+        config, number = self.config, self.needs.horizon // self.codec.chunk
+        return OffsetHead(self.spec, config.network, config.memory, self.codec, number, sees_goals)
+
+    def offset_loss(
+        self, head: OffsetHead, batch: Batch, tokens: Mapping[str, Tensor], valid: Mapping[str, Tensor], rng: Rng
+    ) -> Tensor:
+        """`rng` has a key per window."""
+        assert isinstance(self.codec, ResidualCodes)
+        counted, goals = valid["actions"][..., 0], tokens.get("goals")
+        if goals is not None and head.goal is not None:
+            counted = counted & valid["goals"].flatten(2).all(-1)
+        return head.loss(self.codec, batch, self.origin(batch.current), tokens["actions"], goals, counted, rng)
+
+    def decode(
+        self, tokens: Tensor, observations: Observations, history: History | None = None, goals: Tensor | None = None
+    ) -> Tensor:
+        """Action tokens of plans -> actions [n, H, *A]: the one place where a codec is undone."""
+        head: OffsetHead | None = getattr(self, "offset", None)
+        if head is None or history is None or not isinstance(self.codec, ResidualCodes):
+            return self.codec.decode(tokens, self.origin(observations))
+        used = self.codec.levels if self.config.codec.used_levels is None else self.config.codec.used_levels
+        levels = torch.full(tokens.shape[:2], used, device=tokens.device)
+        scaled = self.codec.scaled(tokens, levels)
+        offset = head(observations.only(self.spec.step_fields), history, scaled, levels, goals)
+        return self.codec.restored(scaled + offset, self.origin(observations))
 
     def clipped_share(self, batch: Batch) -> Tensor:
         """Of the demonstrated actions, those that the codec cannot express and clips."""

@@ -13,9 +13,9 @@ right, and leads where the denoiser thinks that it should.
 With adaptation (adaptation.py), what was observed in the episode comes before the step model, and three prices before
 the denoiser, which knows nothing of what was never demonstrated. What is known to do nothing is left out. A
 *preparation*, which changes what is ahead without moving, has a price of its own, and the denoiser's clock stands still
-meanwhile. Where the way ahead is blocked, an action whose effect is unknown there may be *tried*: it is planned as if it
-made the way free, at a price that falls the longer nothing else helps. So it may with something in hand that nobody ever
-carried, where the episode comes to the same state again and again: what is sought may be what is carried.
+meanwhile. Where the way ahead is blocked, an action whose effect is unknown there may be *tried*: it is planned as if
+it made the way free, at a price that falls the longer nothing else helps. So it may with something in hand that nobody
+ever carried, where the episode comes to the same state again and again: what is sought may be what is carried.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
-COST_SHARE = 1.0  # of the cost-to-go's loss in the total
+COST_SHARE, OFFSET_SHARE = 1.0, 1.0  # of the losses of cost-to-go and of offsets in the total
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class GenPlan(ChainPlanner):
     config: GenPlanConfig
     options = (
         "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
-        "exploration", "outcome_memory", *OPTIONS,
+        "exploration", "outcome_memory", "goal_temperature", "used_levels", *OPTIONS,
     )  # fmt: skip
     variants = ("source",)
     keeps_trace = True
@@ -114,6 +114,7 @@ class GenPlan(ChainPlanner):
         else:
             self.encoder = SceneEncoder(spec, config.network)
             self.denoiser = make_denoiser(*sizes, self.codec)
+        self.offset = self.make_offset_head()
         self.size_free = bool(self.denoiser.size_free)
         self.bound = EntropyBound(config.entropy_bound)
         self.step_model = make_step_model(spec) if self.order == "chain" else None
@@ -128,8 +129,8 @@ class GenPlan(ChainPlanner):
         fits = fits and not sampler.eta  # which would mask again what follows from all before
         if sampler.order == "chain" and not fits:
             raise UserError(
-                "the order 'chain' needs masks as the source, a horizon of at least 2, eta 0, and a task whose steps can be "
-                "learnt: observed states and discrete actions, and beside them categories at most; use 'near-to-far'"
+                "the order 'chain' needs masks as the source, a horizon of at least 2, eta 0, and a task whose steps "
+                "can be learnt: observed states and discrete actions, beside them categories at most; use 'near-to-far'"
             )
         order = sampler.order if sampler.order != "auto" else "chain" if fits else "confidence"
         iterations, temperature, steps = (4, 0.0, config.horizon) if order == "chain" else (10, 0.5, 1)
@@ -158,9 +159,8 @@ class GenPlan(ChainPlanner):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Stream -> the shape of its tokens in one plan."""
-        horizon = self.config.horizon
-        shapes = {name: (horizon, *stream.shape) for name, stream in self.spec.streams.items()}
-        return {**shapes, "actions": (horizon // self.codec.chunk, *self.codec.stream.shape)}
+        streams = {**self.spec.streams, "actions": self.codec.stream}
+        return {name: (self.config.horizon // self.codec.chunk, *one.shape) for name, one in streams.items()}
 
     def network(
         self, encoding: Encoding, current: Observations, history: History, copies: int
@@ -187,17 +187,16 @@ class GenPlan(ChainPlanner):
         noise_prob = self.config.full_noise_prob or 0.0
         noisy = rows.fold(RNG_NOISE).uniform() < (0.0 if prefixes else noise_prob)
         t = torch.where(noisy, 0.0, rows.fold("t").uniform())
-        tokens, valid_actions = self.action_tokens(batch)
-        streams, valid = {**batch.tokens, "actions": tokens}, {**batch.valid, "actions": valid_actions}
+        streams, valid = self.plan_tokens(batch)
+        tokens, valid_actions = streams["actions"], valid["actions"]
         # In this order, since the sum of the streams' losses depends on it in its last digit.
         x_1: dict[str, Tensor] = {name: streams[name] for name in ("states", "actions", "goals") if name in streams}
         given = self._given(x_1, valid, rows, noisy)
         x_t, weights = path.corrupt(x_1, t, rows, given), self._weights(t.device)
         if prefixes:
             drawn = draw_prefixes(self.config.horizon, self.config.prefix_prob, noise_prob, rows)
-            chunks = {name: self.codec.chunk if name == "actions" else 1 for name in x_1}
             noise = path.noise(self.shapes, rows.fold(RNG_PREFIX))
-            x_t, weights = drawn.show(x_1, x_t, noise, given, chunks, self.config.horizon_discount)
+            x_t, weights = drawn.show(x_1, x_t, noise, given, self.config.horizon_discount)
             t = torch.where(drawn.chosen, drawn.length / self.config.horizon, t)
             noisy = drawn.chosen & (drawn.length == 0)
         # Behind the end of an episode stands noise, as it does there when a plan is begun.
@@ -230,6 +229,9 @@ class GenPlan(ChainPlanner):
                 )
                 metrics["loss/values"] = prepared.value_loss(*values)
                 total = total + COST_SHARE * metrics["loss/values"]
+        if self.offset is not None:
+            metrics["loss/offset"] = self.offset_loss(self.offset, batch, streams, valid, rows)
+            total = total + OFFSET_SHARE * metrics["loss/offset"]
         if self.bound.is_on:
             total = total + self.bound.penalty(nats)
         if self.bound.is_found:
@@ -255,10 +257,10 @@ class GenPlan(ChainPlanner):
     def _weights(self, device: torch.device) -> dict[str, Tensor]:
         weights = {}
         for name, shape in self.shapes.items():
-            chunk, first = self.codec.chunk if name == "actions" else 1, name != "states"  # the first state is given
-            weight = distance_weights(
-                self.config.horizon_discount, torch.arange(shape[0], device=device) * chunk + first
-            )
+            ahead = torch.arange(shape[0], device=device) * self.codec.chunk + (
+                name != "states"
+            )  # whose first is given
+            weight = distance_weights(self.config.horizon_discount, ahead)
             weights[name] = weight.reshape(-1, *(1 for _ in shape[1:]))
         return weights
 
@@ -304,7 +306,7 @@ class GenPlan(ChainPlanner):
         goals_first = self.order != "random" and config.goals_first and self.spec.goals is not None
         result = sample(
             self.path, network, x_0, rng, steps=steps, order=self.order,
-            first_streams=["goals"] if goals_first else [], temperature=config.temperature or 0.0, top_p=config.top_p,
+            first_streams=["goals"] if goals_first else [], temperature=self._temperatures(), top_p=config.top_p,
             eta=config.eta, given=given, energy_streams=["actions"], head=head, keep_trace=keep_trace,
         )  # fmt: skip
         if first is not None:  # an action that is tried was given to the sampler, but it is executed: it counts
@@ -321,10 +323,15 @@ class GenPlan(ChainPlanner):
                 result = revised(result, suggestion, best)
                 confidence = prepend(suggestion.override, suggestion.success_rate, confidence)
         tokens = {name: x[best] for name, x in result.tokens.items()}
+        actions = self.decode(tokens["actions"], observations, memory.history[ids], tokens.get("goals"))
+        energy = result.energy[best]
+        if self.config.codec.used_levels is not None:  # not all codes that were drawn were used: those of the actions
+            tokens["actions"] = self.codec.encode(actions, self.origin(observations))
+            energy = plan_energy({"actions": result.log_p_noise["actions"][best]}, tokens, ["actions"], 1)
         return Plan(
-            actions=self.codec.decode(tokens["actions"], self.origin(observations)),
+            actions=actions,
             tokens=tokens,
-            energy=result.energy[best],
+            energy=energy,
             candidate_energies=result.energy.reshape(number, copies),
             confidence=confidence,
             trace=result.trace,
@@ -345,6 +352,13 @@ class GenPlan(ChainPlanner):
         logits = self.network(encoding, current, history, 1)(x_0, torch.zeros(len(ids), device=self.device))
         return logits["states"].softmax(-1)
 
+    def _temperatures(self) -> dict[str, float]:
+        config = self.config.sampler
+        temperatures = dict.fromkeys(self.shapes, config.temperature or 0.0)
+        if config.goal_temperature is not None and "goals" in temperatures:
+            temperatures["goals"] = config.goal_temperature
+        return temperatures
+
     def _head(
         self, observations: Observations, memory: PlannerMemory, ids: Tensor
     ) -> tuple[Chain | None, int | list[float]]:
@@ -364,7 +378,7 @@ class GenPlan(ChainPlanner):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Noise with what is given: the current state, and an action that is to be tried first (where not −1)."""
         x_0, given = self.path.noise(self.shapes, rng), dict[str, Tensor]()
-        now = torch.arange(self.config.horizon, device=self.device) == 0
+        now = torch.arange(self.config.horizon // self.codec.chunk, device=self.device) == 0
         if self.spec.state_field is not None:
             x_0["states"][:, 0] = current[self.spec.state_field]
             given["states"] = now.expand_as(x_0["states"])

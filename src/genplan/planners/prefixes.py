@@ -23,7 +23,7 @@ class Prefixes(NamedTuple):
 
     def show(
         self, x_1: Mapping[str, Tensor], x_t: Mapping[str, Tensor], noise: Mapping[str, Tensor],
-        given: dict[str, Tensor], chunks: Mapping[str, int], discount: float,
+        given: dict[str, Tensor], discount: float,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:  # fmt: skip
         """x_t with the prefixes in it, and the weights of all positions; what is shown is added to `given`.
 
@@ -32,7 +32,7 @@ class Prefixes(NamedTuple):
         shown_x, weights = {}, {}
         for name, x in x_1.items():
             first, length, goals = name != "states", self.length[:, None], self.goals[:, None]
-            ahead = torch.arange(x.shape[1], device=x.device) * chunks[name] - length + first  # 1: just behind
+            ahead = torch.arange(x.shape[1], device=x.device) - length + first  # 1: just behind
             shown = ahead <= 0 if name != "goals" else (goals < 1 / 3) | (goals < 2 / 3) & (ahead <= 0)
             each = (*shown.shape, *(1 for _ in x.shape[2:]))
             prefix = self.chosen.reshape(-1, *(1 for _ in x.shape[1:]))

@@ -115,7 +115,7 @@ def kitchen_task() -> Task:
         infos=("completed",),
         metrics=KITCHEN_METRICS,
         dataset="genplan/Kitchen/human-v0",
-        transforms=(SENSOR_NOISE,),
+        transforms=({"name": "hold_last", "steps": 8}, SENSOR_NOISE),
         budget_minutes=40.0,
     )
 

@@ -38,7 +38,12 @@ class HoldLast:
         def held(column: NDArray[Any]) -> NDArray[Any]:
             return np.concatenate([column, np.repeat(column[-1:], self.steps, 0)])
 
-        infos = {name: held(column) for name, column in episode.infos.items()}
-        per_step = {name: held(getattr(episode, name)) for name in ("actions", "rewards", "terminations", "truncations")}
-        observations = {name: held(column) for name, column in episode.observations.items()}
-        return replace(episode, observations=observations, infos=infos, **per_step)
+        return replace(
+            episode,
+            observations={name: held(column) for name, column in episode.observations.items()},
+            actions=held(episode.actions),
+            rewards=held(episode.rewards),
+            terminations=held(episode.terminations),
+            truncations=held(episode.truncations),
+            infos={name: held(column) for name, column in episode.infos.items()},
+        )

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from genplan.data.windows import Drawn, Windows
@@ -17,7 +16,7 @@ from genplan.types import Batch, Observations
 
 @dataclass(frozen=True)
 class SensorNoise:
-    """Adds normal noise to entries of a vector field, now and in the past.
+    """Adds normal noise to entries of a vector field, the same now and in the past of a window.
 
     Where actions are targets, those that are relative to what is observed then lead back to the demonstrated way: it is
     learnt how to correct an error, which demonstrations show too rarely.
@@ -54,14 +53,12 @@ class BoundSensorNoise:
 
     def __call__(self, batch: Batch, drawn: Drawn, rng: Rng) -> Batch:
         rng = rng.fold("sensor noise")  # results depend on this label: never change it
-        current = self._noisy(batch.current, rng)
-        past = self._noisy(batch.history.steps, rng.fold("past"))
+        part = batch.current[self.field][:, self.entries]
+        noise = self.std * rng.normal(part.shape)
+        current, past = self._shifted(batch.current, noise), self._shifted(batch.history.steps, noise[:, None])
         return replace(batch, current=current, history=batch.history._replace(steps=past))
 
-    def _noisy(self, steps: Observations, rng: Rng) -> Observations:
+    def _shifted(self, steps: Observations, noise: Tensor) -> Observations:
         values = steps[self.field].clone()
-        part = values[..., self.entries]
-        u = rng.uniform((2, *part.shape), torch.float64)
-        noise: Tensor = (-2 * torch.log1p(-u[0])).sqrt() * torch.cos(2 * math.pi * u[1])
-        values[..., self.entries] = part + self.std * noise.to(part.dtype)
+        values[..., self.entries] += noise.to(values.dtype)
         return Observations({**steps.fields, self.field: values})
