@@ -34,7 +34,7 @@ SPEC = PlanSpec(
 SETTINGS = {
     "horizon": HORIZON, "action_steps": 4, "hidden_size": 32, "num_layers": 1, "iterations": 3, "context_length": 2,
 }  # fmt: skip
-METHODS = ["GenPlan-M", "GenPlan-U", "BC", "DT-noGC", "LEAP-noGC"]
+METHODS = ["GenPlan-M", "GenPlan-U", "BC", "DT-noGC", "LEAP-noGC", "VQ-BeT", "DP-C", "DP-T", "Regression", "MIP"]
 
 
 class Stub(gymnasium.Env):

@@ -95,3 +95,17 @@ def test_categorical_never_falls_off_the_end():
 def test_keys_must_be_integers():
     with pytest.raises(TypeError, match=r"int64 keys, found torch\.float32"):
         Rng(torch.zeros(3))
+
+
+def test_normal_draws_follow_the_law():
+    """Mean, deviation and quantiles of 40,000 draws; a false alarm of six deviations: one in 10^9."""
+    draws = Rng.of(3, batch=(200,)).normal((20, 10))
+    assert draws.shape == (200, 20, 10)
+    assert draws.dtype == torch.float32
+    number = draws.numel()
+    assert abs(float(draws.mean())) < 6 / number**0.5
+    assert abs(float(draws.std()) - 1) < 6 / (2 * number) ** 0.5
+    for quantile, share in ((-1.0, 0.158655), (0.0, 0.5), (1.96, 0.975002)):
+        found = float((draws < quantile).double().mean())
+        assert abs(found - share) < 6 * (share * (1 - share) / number) ** 0.5
+    assert torch.equal(Rng.of(3, batch=(200,))[7:8].normal((20, 10))[0], draws[7])

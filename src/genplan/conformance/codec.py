@@ -17,7 +17,7 @@ from genplan.spec import Actions
 
 SPACES = {"discrete": Actions(5), "continuous": Actions(low=(-1.0, 0.0, -3.0), high=(1.0, 10.0, 3.0))}
 CONSTANT = (1, 4.25)  # a dimension of continuous actions, and a value of it
-ROWS, NUMBER = 50, 600
+ROWS, NUMBER = 25, 600
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class CodecCase:
             if constant:
                 values[:, CONSTANT[0]] = CONSTANT[1]
         codec = self.make()
-        errors = codec.fit(values)
+        chunks = values if codec.chunk == 1 else values.reshape(-1, codec.chunk, *values.shape[1:])
+        errors = codec.fit(chunks)
         return codec, values.reshape(ROWS, -1, *values.shape[1:]), errors
 
 

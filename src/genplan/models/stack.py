@@ -28,26 +28,28 @@ class ObservationStack(nn.Module):
             {name: VectorScale(one) if one.kind == "vector" else CategoryEncoder(one, network)
              for name, one in fields.items()}
         )  # fmt: skip
-        size = sum(one.shape[0] if one.kind == "vector" else width for one in fields.values())
+        sizes = {name: one.shape[0] if one.kind == "vector" else width for name, one in fields.items()}
+        self.read = nn.ModuleDict({name: nn.Linear(self.steps * size, 4 * width) for name, size in sizes.items()})
         self.base = nn.Parameter(torch.zeros(width), requires_grad=False)  # to which categories are added
         self.network = nn.Sequential(
-            nn.Linear(max(self.steps * size, 1), 4 * width), nn.GELU(), nn.Linear(4 * width, 2 * width), nn.GELU(),
-            nn.Linear(2 * width, width),
+            nn.GELU(), nn.Linear(4 * width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
         )  # fmt: skip
 
     def forward(self, current: Observations, history: History) -> Tensor:
         if not len(self.encoders):
             return self.base.expand(len(history.valid), -1)
-        parts = [self._read(name, self._steps(name, current, history)).flatten(1) for name in self.encoders]
-        answer: Tensor = self.network(torch.cat(parts, 1))
+        parts = [read(self._shown(name, self._steps(name, current, history)).flatten(1))
+                 for name, read in self.read.items()]  # fmt: skip
+        answer: Tensor = self.network(torch.stack(parts).sum(0))
         return answer
 
-    def _read(self, name: str, values: Tensor) -> Tensor:
+    def _shown(self, name: str, values: Tensor) -> Tensor:
+        """A field at all steps as numbers, [B, C + 1, n]."""
         encoder = self.encoders[name]
         if isinstance(encoder, VectorScale):
             return encoder.scaled(values)
-        read: Tensor = encoder(values, self.base.expand(*values.shape[:2], -1))
-        return read
+        shown: Tensor = encoder(values, self.base.expand(*values.shape[:2], -1))
+        return shown
 
     def _steps(self, name: str, current: Observations, history: History) -> Tensor:
         """The field at all steps of the context [B, C + 1, …]; before the first, the first stands."""

@@ -34,6 +34,8 @@ _DT = _method("decision_transformer:DecisionTransformer", 0.070, 0.143, 0.083, 0
 _LEAP = replace(
     _method("leap:Leap", 0.100, 0.180, 0.122, 0.083, 0.077), played_by_row={"iterations": "leap_iterations"}
 )
+_DP = Method("genplan.planners.diffusion_policy:DiffusionPolicy", continuous=True)
+_REGRESSION = Method("genplan.planners.regression:Regression", continuous=True)
 _NO_GOALS, _STEP_MODEL = {"privileged_goals": False}, {"step_model": True}
 
 METHODS: Mapping[str, Method] = {
@@ -48,11 +50,11 @@ METHODS: Mapping[str, Method] = {
         _LEAP, settings={**_NO_GOALS, "entropy_bound": 0.3}, label="LEAP⊕H", trained_by_row={"entropy_bound": "entropy"}
     ),
     "BC-step": replace(_BC, settings=_STEP_MODEL, label="BC⊕S", adapts=True),
-    "VQ-BeT": Method("genplan.planners.vq_bet:VQBeT"),
-    "DP-C": Method("genplan.planners.diffusion_policy:DiffusionPolicy"),
-    "DP-T": Method("genplan.planners.diffusion_policy:DiffusionPolicy", {"denoiser": "transformer"}),
-    "Regression": Method("genplan.planners.regression:Regression"),
-    "MIP": Method("genplan.planners.regression:Regression", {"two_steps": True}),
+    "VQ-BeT": Method("genplan.planners.vq_bet:VQBeT", continuous=True),
+    "DP-C": _DP,
+    "DP-T": replace(_DP, settings={"denoiser": "transformer"}),
+    "Regression": _REGRESSION,
+    "MIP": replace(_REGRESSION, settings={"two_steps": True}),
     "LEAP-step": replace(_LEAP, settings={**_NO_GOALS, **_STEP_MODEL}, label="LEAP⊖GC⊕S", adapts=True),
 }
 

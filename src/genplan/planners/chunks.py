@@ -62,8 +62,8 @@ class ChunkPlanner(LearnedPlanner):
 
     def __init__(self, spec: PlanSpec, config: Any) -> None:
         super().__init__(spec, config)
-        if any(one.kind == "grid" for one in spec.fields.values()):
-            raise UserError("the method observes vectors, categories and words, found a grid; use GenPlan-M or BC")
+        if spec.grid_field is not None:
+            raise UserError("the method knows no states on a grid, found them; use GenPlan-M or BC")
         network, width = self.config.network, self.config.network.hidden_size
         self.encoder = SceneEncoder(spec, network)
         self.stack = ObservationStack(spec, spec.step_fields, network, self.config.memory)
