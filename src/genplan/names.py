@@ -6,6 +6,7 @@ expert, bot                  the task's expert
 bot:full-view, bot:noisy     BabyAI's bot that sees the whole grid; the expert with 25 % random actions
 random:uniform, random:demos, random:forward
                              random policies: uniform, by the frequencies of demonstrations, mostly forward
+replay, replay:DATASET       the demonstration that began most alike, played open loop
 untrained:METHOD             a method with randomly initialized weights, such as untrained:GenPlan-M
 file.py:Name                 your own: a class (or function) that is called without arguments, or a planner itself
 """
@@ -18,6 +19,7 @@ from typing import Any, cast
 import torch
 
 from genplan import checkpoint, config, migrations, planners, presets, tasks
+from genplan.data import store
 from genplan.errors import UserError, error_location
 from genplan.planners import reference
 from genplan.planners.base import LearnedPlanner
@@ -25,7 +27,7 @@ from genplan.planners.exploration import ExploringPlanner
 from genplan.tasks.files import import_object
 from genplan.types import Planner, Task
 
-UNTRAINED, RANDOM = "untrained:", "random:"
+UNTRAINED, RANDOM, REPLAY = "untrained:", "random:", "replay:"
 
 
 def load_planner(name: str, task: Task, train_task: str | None = None) -> Planner:
@@ -36,6 +38,8 @@ def load_planner(name: str, task: Task, train_task: str | None = None) -> Planne
     name = migrations.planner_name(name)
     if name.startswith(RANDOM):
         return reference.random_policy(name.removeprefix(RANDOM), task.spec.actions, train_task or task.name)
+    if name == "replay" or name.startswith(REPLAY):
+        return _replay(name, task)
     if name == "expert":
         return _expert(task)
     if name == "bot:full-view":
@@ -113,6 +117,13 @@ def _expert(task: Task) -> Planner:
     if task.expert is None:
         raise UserError(f"task {task.name} has no expert; give it one with Task(expert=...)")
     return task.expert()
+
+
+def _replay(name: str, task: Task) -> Planner:
+    dataset = name.removeprefix(REPLAY) if name.startswith(REPLAY) else task.dataset
+    if dataset is None:
+        raise UserError(f"task {task.name} has no dataset of its own; name one: replay:DATASET")
+    return reference.ReplayPlanner(task.spec, store.read(dataset, task).episodes)
 
 
 def _untrained(name: str, task: Task, train_task: str | None) -> tuple[LearnedPlanner, dict[str, Any]]:

@@ -60,7 +60,8 @@ GRID = {"position_embedding": True, "word_attention": True, "context_length": 2,
 LARGE = {"encoder_iterations": 36, **GRID}
 ROBOT = {
     "hidden_size": 128, "context_length": 2, "frame_stack": True, "codec": "residual", "horizon": 8, "action_steps": 4,
-    "iterations": 2, "temperature": 0.3, "goal_temperature": 1.0, "entropy_bound": 0.0, "horizon_discount": 0.0,
+    "iterations": 4, "conditioning_prob": 0.5, "temperature": 0.3,
+    "goal_temperature": 1.0, "entropy_bound": 0.0, "horizon_discount": 0.0,
 }  # fmt: skip
 ROBOT_TRAINING = {
     "batch_size": 256, "windows_per_scene": 1, "learning_rate": 1e-3, "ema_decay": 0.998,

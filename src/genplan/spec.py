@@ -339,6 +339,10 @@ class PlanSpec:
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def without_goals(self) -> PlanSpec:
+        streams = {name: stream for name, stream in self.streams.items() if name != "goals"}
+        return dataclasses.replace(self, streams=streams)
+
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> PlanSpec:
         try:

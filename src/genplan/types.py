@@ -226,6 +226,7 @@ class Method:
     planner: str  # "module:Class"; the class has its `Config`
     settings: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""  # the paper's name, where it is another
+    trained_as: str = ""  # the method whose trained planner it uses, by its own settings; by default its own
     continuous: bool = False  # plans chunks of continuous actions, and nothing else
     adapts: bool = False  # learns within an episode what its actions do, and needs no random exploration
     # Settings that follow the row of a table: setting -> attribute of tasks.paper.Row. In training, and at test time.

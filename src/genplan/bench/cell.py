@@ -81,6 +81,12 @@ class Cell:
         return self.method.removeprefix(UNTRAINED)
 
     @property
+    def trained(self) -> Cell:
+        """The cell whose training it uses: its own, unless its method uses the planner of another."""
+        method = _learned_method(self.method)
+        return dataclasses.replace(self, method=method.trained_as) if method and method.trained_as else self
+
+    @property
     def is_from_file(self) -> bool:
         """Whether its method or task is code of the user's: file.py:Name."""
         return ".py:" in self.method or ".py:" in self.row
@@ -167,11 +173,12 @@ class Cell:
     @property
     def training_hash(self) -> str:
         """The same for all rows that share a training."""
-        planner, training, transforms = self.training()
-        defaults = config.leaves(planners.default_settings(self.method))
-        planner = config.override(planner, **{name: defaults[name] for name in self.planning()})
+        trained = self.trained
+        planner, training, transforms = trained.training()
+        defaults = config.leaves(planners.default_settings(trained.method))
+        planner = config.override(planner, **{name: defaults[name] for name in trained.planning()})
         settings = [config.to_dict(planner), config.to_dict(training), transforms]
-        parts = [self.method, self.digest(), *settings, self.dataset]
+        parts = [trained.method, self.digest(), *settings, self.dataset]
         return _hash(json.dumps(parts, sort_keys=True).encode())
 
 

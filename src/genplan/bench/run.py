@@ -141,7 +141,7 @@ def _plain(numbers: Sequence[float]) -> list[float]:
 
 def run_dir(cell: Cell, folder: Path) -> Path:
     """Where its training is kept."""
-    method = re.sub(r"[^\w.-]+", "-", cell.method).strip("-")
+    method = re.sub(r"[^\w.-]+", "-", cell.trained.method).strip("-")
     return folder / f"{short_name(cell.table_row.train_task)}-{method}-{cell.training_hash}"
 
 
@@ -156,6 +156,7 @@ def _demonstrations(cell: Cell, folder: Path) -> Dataset:
 
 def _train(cell: Cell, folder: Path, report: Report) -> tuple[LearnedPlanner, dict[str, Any]]:
     """The planner of a cell: trained now, continued, or loaded where it is trained already."""
+    cell = cell.trained
     planner, training, transforms = cell.training()
     place, task_name = run_dir(cell, folder), cell.table_row.train_task
     with file_lock(folder / f"{place.name}.lock", f"{cell.name} is being trained", wait=True):

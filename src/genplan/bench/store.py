@@ -18,7 +18,12 @@ from genplan.files import write_atomically
 from genplan.types import Metric
 
 VERSION = 2
-ADDED = {"codec", "chain", "prefix_prob", "step_model"}  # settings that older lines lack; they change nothing there
+ANY = object()  # whatever it is today, it changed nothing where it did not exist
+# Settings that older lines lack, and what they must be today for nothing to have changed.
+ADDED: Mapping[str, Any] = {
+    "codec": ANY, "chain": ANY, "prefix_prob": ANY, "step_model": ANY, "word_attention": False, "frame_stack": False,
+    "goal_temperature": None, "used_levels": None, "chunk": ANY, "levels": ANY, "codes": ANY,
+}  # fmt: skip
 Values = Mapping[str, Sequence[float]]
 
 
@@ -127,10 +132,13 @@ def _equal_settings(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
 
 
 def _equal(recorded: Any, current: Any) -> bool:
-    """Equal plain data; groups of ADDED settings did not exist then, and their defaults change nothing."""
+    """Equal plain data; ADDED settings did not exist then."""
     if isinstance(recorded, Mapping) and isinstance(current, Mapping):
-        same_names = set(recorded) | ADDED == set(current) | ADDED
-        return same_names and all(_equal(one, current[name]) for name, one in recorded.items())
+        if set(recorded) - set(current) or set(current) - set(recorded) - set(ADDED):
+            return False
+        added = {name: ADDED[name] for name in set(current) - set(recorded)}
+        unchanged = all(one is ANY or _equal(one, current[name]) for name, one in added.items())
+        return unchanged and all(_equal(one, current[name]) for name, one in recorded.items())
     if isinstance(recorded, list) and isinstance(current, list):
         both = (sorted(one, key=_transform_name) for one in (recorded, current))
         return len(recorded) == len(current) and all(map(_equal, *both))

@@ -19,11 +19,24 @@ MAIN_ROWS = (
     "MazeS4G1", "DoorsOrder", "KeyCorridorS3R3", "MazeClose", "BlockUnlock", "MazeS4G2", "MazeS7G1", "MazeS7G2"
 )  # fmt: skip
 FEWER_DEMONSTRATIONS = (30, 100, 300)
+ROBOT_EPISODES = 100
 EFFICIENCY_ROWS = ("MazeS4G1", "KeyCorridorS3R3")  # of the suites `times` and `demonstrations`
 
 
 def _cells(methods: Iterable[str], rows: Iterable[str], **options: Any) -> list[Cell]:
     return [Cell(method, row, **options) for row in rows for method in methods]
+
+
+def _robot_cells() -> list[Cell]:
+    """PushT and Kitchen: methods with the labels of goals and without, where there are any."""
+    with_goals = ("GenPlan-M", "GenPlan-M-G", "VQ-BeT", "DP-C", "DP-T", "Regression", "MIP")
+    without = ("GenPlan-M-noGC", *(f"{name}-noGC" for name in with_goals[2:]))
+    methods = {"PushT": [name for name in with_goals if name != "GenPlan-M-G"], "Kitchen": [*with_goals, *without]}
+    return [
+        *(Cell(control, row, episodes=ROBOT_EPISODES) for row in methods for control in ("random:uniform", "replay")),
+        *(Cell(method, row, seed, episodes=ROBOT_EPISODES) for seed in TRAIN_SEEDS for row, names in methods.items()
+          for method in names),
+    ]  # fmt: skip
 
 
 def suites() -> dict[str, list[Cell]]:
@@ -54,6 +67,7 @@ def suites() -> dict[str, list[Cell]]:
             for number in (DEMONSTRATIONS, *FEWER_DEMONSTRATIONS)
             for method in ("GenPlan-M", "BC")
         ],
+        "robots": _robot_cells(),
         "tiny": [
             *_cells(("expert", "random:forward"), ["MazeS4N3G1"], episodes=4),
             *_cells(("GenPlan-M", "BC"), ["MazeS4N3G1"], demonstrations=10, steps=6, episodes=4),

@@ -33,7 +33,7 @@ FASTEST = 0.999  # of the simulator's actions, as recorded
 SUBTASKS = ("bottom burner", "top burner", "light switch", "slide cabinet", "hinge cabinet", "microwave", "kettle")
 
 
-class KitchenEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
+class KitchenEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """All seven tasks, none of them asked for; 280 steps. Observed are the 30 positions (joints, then objects).
 
     info of a step: `completed`, a number with a bit for every task of SUBTASKS that was completed so far.
@@ -41,10 +41,9 @@ class KitchenEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
 
     def __init__(self, render_mode: str | None = None) -> None:
         assert set(SUBTASKS) == set(OBS_ELEMENT_GOALS)
-        simulator: Any = Simulator(terminate_on_tasks_completed=False, render_mode=render_mode)
-        super().__init__(simulator)
-        self.simulator = simulator
-        low, high = simulator.robot_env.robot_pos_bound[:NUM_JOINTS].T.astype(np.float32)
+        self.simulator: Any = Simulator(terminate_on_tasks_completed=False, render_mode=render_mode)
+        self.render_mode, self.metadata = render_mode, self.simulator.metadata
+        low, high = self.simulator.robot_env.robot_pos_bound[:NUM_JOINTS].T.astype(np.float32)
         self.action_space = spaces.Box(low, high)
         self.observation_space = spaces.Box(-np.inf, np.inf, (30,), np.float32)
         self.joints = np.zeros(NUM_JOINTS)
@@ -67,3 +66,9 @@ class KitchenEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
         self.num_steps += 1
         info["completed"] = sum(1 << SUBTASKS.index(name) for name in info["episode_task_completions"])
         return self._observed(raw), float(reward), False, self.num_steps >= MAX_STEPS, info
+
+    def render(self) -> Any:
+        return self.simulator.render()
+
+    def close(self) -> None:
+        self.simulator.close()

@@ -52,7 +52,7 @@ def state_of(observation: NDArray[Any]) -> NDArray[np.float64]:
     return state
 
 
-class PushTEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
+class PushTEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """As published: 20 numbers observed, the agent's next position as the action, 300 steps whatever is covered.
 
     info of a step: `coverage` (the share of the place that is covered), `iou` (intersection over union of block and
@@ -60,14 +60,15 @@ class PushTEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
     """
 
     def __init__(self, render_mode: str = "rgb_array") -> None:
-        super().__init__(Simulator(obs_type="state", render_mode=render_mode))
+        self.simulator: Any = Simulator(obs_type="state", render_mode=render_mode)
+        self.render_mode, self.metadata = render_mode, self.simulator.metadata
+        self.action_space = self.simulator.action_space
         self.observation_space = spaces.Box(-np.inf, np.inf, (20,), np.float32)
-        self.simulator: Any = self.env
         self.num_steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """`options` may hold a `start`: what is to be observed first."""
-        state, info = self.env.reset(seed=seed)
+        state, info = self.simulator.reset(seed=seed)
         self.num_steps = 0
         if options is not None and options.get("start") is not None:
             state = self.set_state(state_of(np.asarray(options["start"]["observation"], np.float64)))
@@ -87,9 +88,15 @@ class PushTEnv(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         before = np.array(self.simulator.agent.position)
-        state, reward, _, _, info = self.env.step(np.asarray(action, np.float64))
+        state, reward, _, _, info = self.simulator.step(np.asarray(action, np.float64))
         self.num_steps += 1
         coverage = float(info["coverage"])
         info["iou"] = coverage / (2 - coverage)
         info["speed"] = float(np.linalg.norm(np.array(self.simulator.agent.position) - before))
         return observed(state), float(reward), False, self.num_steps >= MAX_STEPS, info
+
+    def render(self) -> Any:
+        return self.simulator.render()
+
+    def close(self) -> None:
+        self.simulator.close()

@@ -36,10 +36,21 @@ _LEAP = replace(
 )
 _DP = Method("genplan.planners.diffusion_policy:DiffusionPolicy", continuous=True)
 _REGRESSION = Method("genplan.planners.regression:Regression", continuous=True)
+_CHUNK_METHODS = {
+    "VQ-BeT": Method("genplan.planners.vq_bet:VQBeT", continuous=True),
+    "DP-C": _DP,
+    "DP-T": replace(_DP, settings={"denoiser": "transformer"}),
+    "Regression": _REGRESSION,
+    "MIP": replace(_REGRESSION, settings={"two_steps": True}),
+}
+_OWN_GOALS = {"predict_goals": False}  # of methods that predict their goals themselves
 _NO_GOALS, _STEP_MODEL = {"privileged_goals": False}, {"step_model": True}
 
 METHODS: Mapping[str, Method] = {
     "GenPlan-M": replace(_GENPLAN, adapts=True),
+    "GenPlan-M-noGC": replace(_GENPLAN, settings=_OWN_GOALS, label="GenPlan-M⊖GC", adapts=True),
+    # Where actions are codes: goals alone are planned, and the chunk follows from what is observed and the goal.
+    "GenPlan-M-G": replace(_GENPLAN, settings={"used_levels": 0}, label="GenPlan-M⊖codes", trained_as="GenPlan-M"),
     "GenPlan-U": replace(_GENPLAN, settings={"source": "uniform"}),
     "BC": _BC,
     "DT": _DT,
@@ -50,11 +61,11 @@ METHODS: Mapping[str, Method] = {
         _LEAP, settings={**_NO_GOALS, "entropy_bound": 0.3}, label="LEAP⊕H", trained_by_row={"entropy_bound": "entropy"}
     ),
     "BC-step": replace(_BC, settings=_STEP_MODEL, label="BC⊕S", adapts=True),
-    "VQ-BeT": Method("genplan.planners.vq_bet:VQBeT", continuous=True),
-    "DP-C": _DP,
-    "DP-T": replace(_DP, settings={"denoiser": "transformer"}),
-    "Regression": _REGRESSION,
-    "MIP": replace(_REGRESSION, settings={"two_steps": True}),
+    **_CHUNK_METHODS,
+    **{
+        f"{name}-noGC": replace(one, settings={**one.settings, **_OWN_GOALS}, label=f"{name}⊖GC")
+        for name, one in _CHUNK_METHODS.items()
+    },
     "LEAP-step": replace(_LEAP, settings={**_NO_GOALS, **_STEP_MODEL}, label="LEAP⊖GC⊕S", adapts=True),
 }
 

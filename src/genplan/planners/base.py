@@ -130,8 +130,8 @@ class LearnedPlanner(nn.Module):
     def plan_tokens(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """All tokens of a plan, and which are valid. Where a step of it stands for a chunk of actions, states and goals
         are those before the first."""
-        tokens, valid = ({name: one[:, :: self.codec.chunk] for name, one in part.items()}
-                         for part in (batch.tokens, {name: batch.valid[name] for name in batch.tokens}))  # fmt: skip
+        tokens, valid = ({name: part[name][:, :: self.codec.chunk] for name in self.spec.streams}
+                         for part in (batch.tokens, batch.valid))  # fmt: skip
         actions, valid_actions = self.action_tokens(batch)
         return {**tokens, "actions": actions}, {**valid, "actions": valid_actions}
 

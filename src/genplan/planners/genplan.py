@@ -15,11 +15,9 @@ Details, and where the `default` preset differs from the paper (the preset `pape
 - With the order `chain`, states and actions are drawn jointly, near to far, by a learnt model of one step (chain.py),
   which adapts to what is observed in the episode (adaptation.py); training then shows half of the windows as prefixes
   (prefixes.py). GenPlan-U has no chains: uniform noise looks like any token, so the network cannot tell what is known.
-- Otherwise: ten iterations in all rows (the paper: 5 to 15), goals before the rest, and the most confident tokens first
-  (the paper: in random order), at temperature 0.5 (the paper: 1). One action is executed per plan; the paper executes
-  whole plans.
-- In tasks never demonstrated: exploration, as all planners here have, and outcome memory, which needs predicted states
-  (`outcomes.py`; `outcome_memory` False leaves it out).
+- Otherwise: ten iterations in all rows (the paper: 5 to 15), goals first, and the most confident tokens first (the
+  paper: in random order), at temperature 0.5 (the paper: 1). One action is executed per plan (the paper: whole plans).
+- In tasks never demonstrated, without a step model: exploration, and outcome memory (`outcomes.py`).
 """
 
 from __future__ import annotations
@@ -59,6 +57,7 @@ from genplan.types import Batch, History, Losses, Observations, Oracle, Plan
 
 # Labels of random draws, part of every result: never renamed.
 RNG_NOISE, RNG_GIVEN, RNG_PADDING, RNG_AGAIN = "noise", "given", "blank", "again"
+GOALS_ALONE = 1e-6  # the time of the second call, where the first commits goals and no codes: these depend on them
 COST_SHARE, OFFSET_SHARE = 1.0, 1.0  # of the losses of cost-to-go and of offsets in the total
 
 
@@ -74,6 +73,7 @@ class GenPlanConfig:
     horizon: int = 10
     action_steps: int | None = None  # actions executed of each plan; None: all of a chain, else one
     subgoal_types: tuple[str, ...] = ("target",)
+    predict_goals: bool = True  # plans have the goals of the task as a stream
     source: Literal["mask", "uniform"] = "mask"
     preset: Literal["default", "paper"] = "default"
     prefix_prob: float = 0.9  # for chains: of training windows shown up to some step, as plans are that grow
@@ -100,10 +100,11 @@ class GenPlan(ChainPlanner):
         "iterations", "order", "goals_first", "temperature", "top_p", "eta", "num_candidates", "action_steps",
         "exploration", "outcome_memory", "goal_temperature", "used_levels", *OPTIONS,
     )  # fmt: skip
-    variants = ("source",)
+    variants = ("source", "predict_goals")
     keeps_trace = True
 
     def __init__(self, spec: PlanSpec, config: GenPlanConfig) -> None:
+        spec = spec if config.predict_goals else spec.without_goals()
         super().__init__(spec, config)
         config = self.config
         sizes = (spec, config.network, config.memory, config.horizon)
@@ -179,7 +180,9 @@ class GenPlan(ChainPlanner):
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
-        if batch.spec != self.spec:  # of several tasks that are trained together, another
+        if (
+            batch.spec.actions != self.spec.actions or batch.spec.fields != self.spec.fields
+        ):  # of another task, beside it
             return self.for_spec(batch.spec).loss(batch, rng)
         path, rows = self.path, rng.fold(torch.arange(len(batch), device=batch.actions.device))
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
@@ -272,7 +275,8 @@ class GenPlan(ChainPlanner):
         if self.spec.state_field is not None:
             given["states"][:, 0] = True
         for name, mask in given.items():
-            shown = (rows.fold(RNG_GIVEN, name).uniform() < self.config.conditioning_prob) & ~noisy
+            shown = rows.fold(RNG_GIVEN, name).uniform() < self.config.conditioning_prob
+            shown = shown if self.offset is not None else shown & ~noisy  # before codes are drawn, goals are known
             mask |= shown.reshape(-1, *(1 for _ in mask.shape[1:])) & valid[name]
         return given
 
@@ -365,7 +369,10 @@ class GenPlan(ChainPlanner):
         """What draws states and actions jointly, and the times of the sampler."""
         sampler, horizon = self.config.sampler, self.config.horizon
         if self.order != "chain":
-            return None, sampler.iterations or 1
+            calls = sampler.iterations or 1
+            if self.offset is None or self.spec.goals is None or not sampler.goals_first or calls == 1:
+                return None, calls
+            return None, [0.0, GOALS_ALONE, *(number / (calls - 1) for number in range(1, calls))]
         if self.step_model is None:
             raise UserError("the order 'chain' needs a step model, which this planner was trained without; use another "
                             "order, or train with --order chain")  # fmt: skip

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.spec import Actions
-from genplan.types import Memory, Observations, Oracle, Plan, Planner
+from genplan.spec import Actions, PlanSpec
+from genplan.types import Episode, Memory, Observations, Oracle, Plan, Planner
 
 FORWARD = (1.0, 1.0, 3.0, 0.2, 0.2, 1.0)  # left, right, forward, pickup, drop, toggle
 
@@ -69,6 +71,48 @@ class RandomPolicy:
         if self.weights is None:
             return Plan(uniform_actions(self.actions, rng, 1)), memory
         return Plan(rng.categorical(self.weights.to(rng.key.device).expand(len(ids), 1, -1))), memory
+
+    def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
+        return memory
+
+
+class ReplayPlanner:
+    """Plays the demonstration that began most alike, whatever comes; behind its end, its last action."""
+
+    privileged = False
+    action_steps = None
+
+    def __init__(self, spec: PlanSpec, episodes: Sequence[Episode]) -> None:
+        self.fields = [name for name, one in spec.fields.items() if one.kind == "vector"]
+        if not self.fields:
+            raise UserError("replay compares vectors that are observed, found none; use random:uniform")
+        first = self._features([one.observations for one in episodes], 0)
+        self.scale = first.std(0).clamp(min=1e-6)
+        self.first = first / self.scale
+        length = max(len(one) for one in episodes)
+        self.actions = torch.stack([self._padded(torch.from_numpy(one.actions), length) for one in episodes])
+
+    def _features(self, observations: Sequence[Mapping[str, Any]], step: int) -> Tensor:
+        rows = [np.concatenate([one[name][step] for name in self.fields]) for one in observations]
+        return torch.from_numpy(np.stack(rows)).float()
+
+    @staticmethod
+    def _padded(actions: Tensor, length: int) -> Tensor:
+        return torch.cat([actions, actions[-1:].expand(length - len(actions), *actions.shape[1:])])
+
+    def reset(self, observations: Observations, oracle: Oracle | None = None) -> Memory:
+        """The demonstration of each row, and whether it was played."""
+        seen = torch.cat([observations[name] for name in self.fields], 1) / self.scale
+        return [torch.cdist(seen, self.first).argmin(1), torch.zeros(len(seen), dtype=torch.bool)]
+
+    def plan(
+        self, observations: Observations, memory: Memory, rng: Rng, ids: Tensor, oracle: Oracle | None = None
+    ) -> tuple[Plan, Memory]:
+        chosen, played = memory
+        actions = self.actions[chosen[ids]]
+        actions = torch.where(played[ids].reshape(-1, *(1 for _ in actions.shape[1:])), actions[:, -1:], actions)
+        played[ids] = True
+        return Plan(actions), memory
 
     def observe(self, memory: Memory, actions: Tensor, observations: Observations, ids: Tensor) -> Memory:
         return memory

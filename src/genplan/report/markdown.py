@@ -25,7 +25,8 @@ def render_tables(claims: Claims) -> dict[str, str]:
     """Tables by name."""
     try:
         return {
-            "pretrained": _pretrained(claims), "all": _all_tasks(claims), "adaptive": _adaptive(claims),
+            "headline": _headline(claims), "pretrained": _pretrained(claims), "all": _all_tasks(claims),
+            "adaptive": _adaptive(claims),
             "methods": _methods(claims, "TP+IC"), "methods-adaptive": _methods(claims, "AP"),
             "demonstrations": _demonstrations(claims), "study-memory": _study(claims, "memory"),
             "study-subgoals": _study(claims, "subgoals"),
@@ -73,6 +74,22 @@ def _paper(claims: Claims, row: Row) -> str:
 def _best_random(claims: Claims, row: Row) -> str:
     found = [claims.get(f"cell/{name}/{row.name}") for name in RANDOM_CONTROLS]
     return max((_share(claim, "success") for claim in found), key=lambda text: float(text or 0))
+
+
+def _headline(claims: Claims) -> str:
+    """README's first screen: the planners that come with genplan beside the paper, the random policy and BC."""
+    rows = []
+    for row in ROWS.values():
+        name = f"{ADAPTIVE}/{row.name}" if row.split == "AP" else f"eval/{row.name}"
+        if (claim := claims.get(name)) is not None:
+            path, holds = (claim.value(metric) for metric in ("spl_shortest", "plan_agreement"))
+            rows.append((
+                row.name + " ◇" * (row.split == "AP"), _share(claim, "success"), format_number(path, ".3f", "–"),
+                _share(claim, "plan_agreement") if holds is not None else "–", _paper(claims, row),
+                _share(claims.get(f"cell/BC/{row.name}"), "success"), _best_random(claims, row),
+            ))  # fmt: skip
+    return _table(("unseen mazes, solved in %", "genplan", "SPL (shortest)", "plans that hold", "the paper", "BC †",
+                   "random policy"), rows)  # fmt: skip
 
 
 def _pretrained(claims: Claims) -> str:
