@@ -35,7 +35,7 @@ from torch.nn import functional
 from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
 from genplan.flow import EntropyBound, ProbPath, Rng, Source, denoising_loss, entropy, plan_energy
-from genplan.flow.sampler import Sample, sample
+from genplan.flow.sampler import sample
 from genplan.flow.tokens import sum_event
 from genplan.models.cost import CostToGo, PreparedCost
 from genplan.models.denoiser import Denoiser
@@ -48,7 +48,7 @@ from genplan.planners.base import distance_weights
 from genplan.planners.chain import OPTIONS, Chain, ChainConfig
 from genplan.planners.chained import ChainPlanner
 from genplan.planners.memory import PlannerMemory
-from genplan.planners.outcomes import OutcomeMemory, prepend, revised
+from genplan.planners.outcomes import OutcomeMemory, prepend, revised, with_given_actions
 from genplan.planners.prefixes import RNG_PREFIX, draw_prefixes
 from genplan.planners.step_training import goals_are_faced, has_any_order
 from genplan.planners.value_iteration import value_targets
@@ -314,7 +314,7 @@ class GenPlan(ChainPlanner):
             eta=config.eta, given=given, energy_streams=["actions"], head=head, keep_trace=keep_trace,
         )  # fmt: skip
         if first is not None:  # an action that is tried was given to the sampler, but it is executed: it counts
-            result = _with_given_actions(result, given["actions"])
+            result = with_given_actions(result, given["actions"])
         if head is not None:
             result = replace(result, energy=head.energy)
         best = rows[::copies] * copies + result.energy.reshape(number, copies).argmin(-1)
@@ -393,11 +393,3 @@ class GenPlan(ChainPlanner):
             given["actions"] = now & (first[:, None] >= 0)
             x_0["actions"] = torch.where(given["actions"], first[:, None], x_0["actions"])
         return x_0, given
-
-
-def _with_given_actions(result: Sample, given: Tensor) -> Sample:
-    """The sample with the probabilities and energies of its given actions, at pure noise."""
-    tokens, log_p = result.tokens["actions"], result.log_p_noise["actions"]
-    log_probs = torch.where(given, log_p.gather(-1, tokens[..., None]).squeeze(-1), result.log_probs["actions"])
-    energy = plan_energy(result.log_p_noise, result.tokens, ["actions"], 1)
-    return replace(result, log_probs={**result.log_probs, "actions": log_probs}, energy=energy)

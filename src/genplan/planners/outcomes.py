@@ -122,3 +122,10 @@ def revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:
             confidence=confidence, energy=-confidence["actions"].log().flatten(2).sum(-1),
         )  # fmt: skip
     return replace(result, tokens=tokens, energy=energy, trace=trace)
+
+def with_given_actions(result: Sample, given: Tensor) -> Sample:
+    """The sample with the probabilities and energies of its given actions, at pure noise."""
+    tokens, log_p = result.tokens["actions"], result.log_p_noise["actions"]
+    log_probs = torch.where(given, log_p.gather(-1, tokens[..., None]).squeeze(-1), result.log_probs["actions"])
+    energy = plan_energy(result.log_p_noise, result.tokens, ["actions"], 1)
+    return replace(result, log_probs={**result.log_probs, "actions": log_probs}, energy=energy)
