@@ -217,14 +217,14 @@ def _trainer(folder: Path, config: Mapping[str, Any], task_data: TaskData, store
             raise UserError(f"another process began a run in {folder}; run the same command again")
         run = config.get("run", "") if stored is None else checkpoint.write_config(folder, stored)["run"]
         torch.set_num_threads(training.threads)
-        _prepare(folder, planner, demonstrations, windows, validation, run)
+        _prepare(folder, planner, demonstrations, windows, validation, run, training.steps)
         evaluate_fn = partial(_evaluate, [task for task, _ in task_data])
         return Trainer(folder, planner, windows, validation, training, evaluate_fn, run)
 
 
 def _prepare(
     folder: Path, planner: LearnedPlanner, episodes: Sequence[Episode], windows: Windows | TaskMixture,
-    held_out: Windows | TaskMixture, run: str,
+    held_out: Windows | TaskMixture, run: str, most_steps: int,
 ) -> None:  # fmt: skip
     """The stage before training: statistics of the data, and what is learnt first, once in the life of a run."""
     path, log = folder / "codec.safetensors", folder / "log.jsonl"
@@ -237,7 +237,7 @@ def _prepare(
         checkpoint.copy_into({name: own[name] for name in tensors}, tensors, path)
     else:
         before = {name: tensor.clone() for name, tensor in own.items()}
-        errors = {**planner.fit_codec(episodes), **planner.pretrain(windows, held_out)}
+        errors = {**planner.fit_codec(episodes), **planner.pretrain(windows, held_out, most_steps)}
         fitted = {name: one for name, one in planner.state_dict().items()
                   if not torch.allclose(one, before[name], rtol=0, atol=0, equal_nan=True)}  # fmt: skip
         if fitted:

@@ -76,8 +76,10 @@ def test_other_code_or_weights_make_another_cell(tmp_path):
     shutil.copytree(checkpoint.pretrained()["MazeS4G1"], tmp_path / "planner")
     cell = Cell(str(tmp_path / "planner"), "MazeS4G1")
     before = cell.settings()
-    config_file = tmp_path / "planner" / "config.json"
-    config_file.write_text(config_file.read_text().replace('"temperature": 0.5', '"temperature": 0.25'))
+    config = checkpoint.read_config(tmp_path / "planner")
+    config["planner"]["sampler"]["temperature"] = 0.25
+    (tmp_path / "planner" / "config.json").unlink()
+    checkpoint.write_config(tmp_path / "planner", config)
     assert cell.settings() != before
     assert "digest" in Cell("pretrained:MazeS4G1", "MazeS4G1").settings()
     assert "digest" not in Cell("expert", "MazeS4G1").settings()

@@ -134,10 +134,10 @@ def test_names_of_tasks_and_rows(monkeypatch):
 
 def test_a_suite_holds_rows_that_are_not_the_papers(monkeypatch):
     """Such as robots, whose tasks have metrics of their own."""
-    task = dataclasses.replace(tasks.get(f"{CARTPOLE}:task"), name="Kitchen")
-    monkeypatch.setitem(tasks.TASKS, "Kitchen", lambda: task)
-    robots = [Cell(method, "Kitchen") for method in ("GenPlan-M", "BC")]
+    task = dataclasses.replace(tasks.get(f"{CARTPOLE}:task"), name="Arm")
+    monkeypatch.setitem(tasks.TASKS, "Arm", lambda: task)
+    robots = [Cell(method, "Arm") for method in ("GenPlan-M", "BC")]
     known = suites()
     monkeypatch.setattr(sys.modules[select.__module__], "suites", lambda: {**known, "robots": robots})
-    assert select("robots", rows=["Kitchen"], methods=["BC"], episodes=5) == [Cell("BC", "Kitchen", episodes=5)]
+    assert select("robots", rows=["Arm"], methods=["BC"], episodes=5) == [Cell("BC", "Arm", episodes=5)]
     assert robots[0].settings()["training"]["steps"] == 5000

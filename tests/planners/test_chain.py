@@ -240,7 +240,7 @@ def test_tasks_without_a_grid_have_chains_too(name, monkeypatch):
     assert isinstance(model.step_model, StateStepModel)
     assert model.cost is None
     windows, held_out = Windows(task.spec, episodes[:70], model.needs), Windows(task.spec, episodes[70:], model.needs)
-    assert set(model.pretrain(windows, held_out)) == {"step/joint"}
+    assert set(model.pretrain(windows, held_out, 1200)) == {"step/joint"}
     assert int(model.step_model.num_outcomes) == 2  # by chance, or since not all was demonstrated
     few_steps(model, windows)
     played = play(model, task, SEEDS[:3])

@@ -99,8 +99,10 @@ class LearnedPlanner(nn.Module):
         fit_statistics(self, episodes)
         return self.codec.fit(demonstrated_actions(self.spec, episodes, self.needs.horizon, self.codec.chunk))
 
-    def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
-        """What is learnt once, before the training: losses on what was held out, by name."""
+    def pretrain(
+        self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture, most_steps: int
+    ) -> dict[str, float]:
+        """What is learnt once, before the training, in at most as many steps: losses on what was held out, by name."""
         return {}
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:

@@ -55,7 +55,7 @@ class ChainConfig:
     preparation_price: float = 2.0  # of what opens the way; twice as much more if the way is not taken then
     try_price: float = 8.0  # of an action whose effect is unknown, divided by how often anything was done here
     visit_price: float = 2.0  # of every earlier visit of a planned state, since anything changed
-    step_model_steps: int = 1200  # of the training of the step model, before that of the planner
+    step_model_steps: int = 1200  # of the training of the step model, before that of the planner; no more than that has
     value_iteration: bool = True  # cost-to-go learns from it, where sub-goals are reached by facing them
 
     def __post_init__(self) -> None:

@@ -34,11 +34,14 @@ class ChainPlanner(LearnedPlanner):
         """Whether plans are drawn by the step model."""
         return self.step_model is not None
 
-    def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
+    def pretrain(
+        self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture, most_steps: int
+    ) -> dict[str, float]:
         """The step model, if there is one."""
         if self.step_model is None:
             return {}
-        return fit_step_model(self.step_model, windows, held_out, self.config.chain.step_model_steps)
+        steps = min(self.config.chain.step_model_steps, most_steps)
+        return fit_step_model(self.step_model, windows, held_out, steps)
 
     def reset(self, observations: Observations, oracle: Oracle | None = None) -> PlannerMemory:
         memory, size = super().reset(observations, oracle), len(observations)

@@ -172,11 +172,13 @@ class GenPlan(ChainPlanner):
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
-    def pretrain(self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture) -> dict[str, float]:
+    def pretrain(
+        self, windows: Windows | TaskMixture, held_out: Windows | TaskMixture, most_steps: int
+    ) -> dict[str, float]:
         if self.cost is not None:
             self.cost.faced.fill_(self.config.chain.value_iteration and goals_are_faced(windows))
             self.cost.any_order.fill_(has_any_order(windows))
-        return super().pretrain(windows, held_out)
+        return super().pretrain(windows, held_out, most_steps)
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""

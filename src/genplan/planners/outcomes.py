@@ -123,6 +123,7 @@ def revised(result: Sample, suggestion: Suggestion, best: Tensor) -> Sample:
         )  # fmt: skip
     return replace(result, tokens=tokens, energy=energy, trace=trace)
 
+
 def with_given_actions(result: Sample, given: Tensor) -> Sample:
     """The sample with the probabilities and energies of its given actions, at pure noise."""
     tokens, log_p = result.tokens["actions"], result.log_p_noise["actions"]
