@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from genplan.data.episodes import episode_from_arrays
 from genplan.data.transforms import (
     TRANSFORMS,
     ColorPermutation,
@@ -20,10 +21,13 @@ from genplan.data.transforms import (
 )
 from genplan.data.transforms.colors import BoundColorPermutation
 from genplan.data.transforms.grids import permute_cells
+from genplan.data.transforms.hold import HoldLast
+from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.symmetry import BoundSymmetry
 from genplan.data.windows import Drawn, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
+from genplan.spec import Actions, Field, PlanSpec
 from genplan.types import Observations, WindowNeeds
 
 from ..samples import sample_field
@@ -275,6 +279,8 @@ RECIPE = (
         "types": [4, 5, 6, 7],
     },
     {"name": "either_order", "conjunction": "and"},
+    {"name": "hold_last", "steps": 8},
+    {"name": "sensor_noise", "field": "joints", "std": 0.01, "first": 0, "number": 7},
 )
 
 
@@ -338,3 +344,44 @@ def test_transforms_of_your_own(rooms):
 def test_every_shipped_transform_is_named_as_in_the_table():
     assert all(kind.name == name for name, kind in TRANSFORMS.items())
     assert Stitch(3) == transform_from_json({"name": "stitch", "num_episodes": 3})
+
+
+ARM = PlanSpec({"joints": Field("vector", (3,))}, Actions(low=(-1,), high=(1,), origin=("joints", 0)))
+
+
+def arm_episode(length=6):
+    joints = np.cumsum(np.ones((length + 1, 3), np.float32), 0) * 0.01
+    return episode_from_arrays(ARM, {"joints": joints}, joints[1:, :1], infos={"done": np.arange(length)})
+
+
+def test_the_last_action_is_held():
+    (held,) = HoldLast(4).episodes(ARM, [arm_episode()], np.random.default_rng(0))
+    assert len(held) == 10
+    assert (held.actions[6:] == held.actions[5]).all()
+    assert (held.observations["joints"][7:] == held.observations["joints"][6]).all()
+    assert held.infos["done"].tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
+    with pytest.raises(UserError, match="needs continuous actions"):
+        HoldLast(4).episodes(PlanSpec(ARM.fields, Actions(2)), [], np.random.default_rng(0))
+    with pytest.raises(UserError, match="expected 1 to 10000"):
+        HoldLast(0)
+
+
+def test_what_is_observed_is_noisy_and_what_is_done_is_not():
+    """The same noise now and before; relative actions lead back to where the demonstration went."""
+    needs = WindowNeeds(2, 2)
+    noisy = Windows(ARM, [arm_episode()] * 40, needs, transforms=[SensorNoise("joints", 0.1, 1, 2)])
+    batch, clean = (noisy.sample(400, Rng.of(0), augment=augment) for augment in (True, False))
+    assert torch.equal(batch.actions, clean.actions)
+    added = batch.current["joints"] - clean.current["joints"]
+    assert not added[:, 0].any()
+    assert abs(float(added[:, 1:].std()) - 0.1) < 0.02
+    before = batch.history.steps["joints"][:, 0] - clean.history.steps["joints"][:, 0]
+    assert torch.allclose(before, added, atol=1e-6)
+    for wrong, message in (
+        (SensorNoise("arm", 0.1), "expected a vector field"),
+        (SensorNoise("joints", 0.1, 2, 2), "has 3"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Windows(ARM, [arm_episode()], needs, transforms=[wrong])
+    with pytest.raises(UserError, match="expected more than 0"):
+        SensorNoise("joints", 0)

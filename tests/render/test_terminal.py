@@ -82,7 +82,7 @@ def test_the_denoising_table():
     env = loaded.task.make_env()
     trace = loaded.plan(env.reset(seed=2000)[0], iterations=3).trace
     rows = terminal.denoising_rows(loaded.task.spec, trace, mask=6)
-    assert [row[0][0] for row in rows] == ["0.00", "0.33", "0.67", "1.00"]
+    assert [row[0][0] for row in rows] == ["0.00", "0.40", "0.70", "1.00"]  # of ten steps
     assert all(len(row) == loaded.planner.config.horizon + 1 for row in rows)
     assert all(cell == ("·", "red") for cell in rows[0][1:])
     assert {text for text, _ in rows[-1][1:]} <= set("lrfpdt")

@@ -182,10 +182,9 @@ class GenPlan(ChainPlanner):
 
     def loss(self, batch: Batch, rng: Rng) -> Losses:
         """Algorithm 1 for one batch; `rng` has no batch axes."""
-        if (
-            batch.spec.actions != self.spec.actions or batch.spec.fields != self.spec.fields
-        ):  # of another task, beside it
-            return self.for_spec(batch.spec).loss(batch, rng)
+        spec = batch.spec if self.config.predict_goals else batch.spec.without_goals()
+        if spec != self.spec:  # of several tasks that are trained together, another
+            return self.for_spec(spec).loss(batch, rng)
         path, rows = self.path, rng.fold(torch.arange(len(batch), device=batch.actions.device))
         # Some windows as pure noise: where every plan starts, and where entropy and energy are read.
         prefixes = self.step_model is not None and self.config.prefix_prob > 0
@@ -224,16 +223,8 @@ class GenPlan(ChainPlanner):
         total = denoised.total
         if self.cost is not None and batch.steps_left is not None:
             prepared = self._prepared_cost(self.cost, encoding, network, batch.windows_per_scene)
-            next_goal = batch.tokens["goals"].flatten(2)[..., 0] if "goals" in batch.tokens else None
-            states, inside = batch.tokens["states"], batch.valid["states"]
-            metrics["loss/cost"] = prepared.loss(states, next_goal, batch.steps_left, inside)
-            total = total + COST_SHARE * metrics["loss/cost"]
-            if bool(self.cost.faced) and isinstance(self.step_model, GridStepModel):
-                values = value_targets(
-                    self.step_model, batch, self.config.chain.cutoff or math.inf, bool(self.cost.any_order), rng
-                )
-                metrics["loss/values"] = prepared.value_loss(*values)
-                total = total + COST_SHARE * metrics["loss/values"]
+            of_cost = self._cost_losses(self.cost, prepared, batch, batch.steps_left, rng)
+            metrics, total = metrics | of_cost, total + COST_SHARE * sum(of_cost.values())
         if self.offset is not None:
             metrics["loss/offset"] = self.offset_loss(self.offset, batch, streams, valid, rows)
             total = total + OFFSET_SHARE * metrics["loss/offset"]
@@ -242,6 +233,17 @@ class GenPlan(ChainPlanner):
         if self.bound.is_found:
             metrics["nll/noise"] = functional.cross_entropy(at_noise[counted], tokens[counted])
         return Losses(total, {name: value.detach() for name, value in metrics.items()})
+
+    def _cost_losses(
+        self, cost: CostToGo, prepared: PreparedCost, batch: Batch, steps_left: Tensor, rng: Rng
+    ) -> dict[str, Tensor]:
+        next_goal = batch.tokens["goals"].flatten(2)[..., 0] if "goals" in batch.tokens else None
+        losses = {"loss/cost": prepared.loss(batch.tokens["states"], next_goal, steps_left, batch.valid["states"])}
+        if bool(cost.faced) and isinstance(self.step_model, GridStepModel):
+            cutoff = self.config.chain.cutoff or math.inf
+            values = value_targets(self.step_model, batch, cutoff, bool(cost.any_order), rng)
+            losses["loss/values"] = prepared.value_loss(*values)
+        return losses
 
     def _prepared_cost(
         self, cost: CostToGo, encoding: Encoding, network: partial[dict[str, Tensor]], copies: int

@@ -7,14 +7,15 @@ from statistics import mode
 
 from genplan import config
 from genplan.bench.cell import DEMONSTRATIONS, EXPLORATION, Cell
-from genplan.planners import METHODS
+from genplan.bench.suites import suites
 from genplan.tasks.paper import ROWS
 from genplan.types import TEST_SEEDS
 
 
 def protocol() -> str:
     """What all methods have in common, what differs, and how to read the tables."""
-    planners = {cell: cell.training().planner for cell in (Cell(method, row) for row in ROWS for method in METHODS)}
+    compared = dict.fromkeys(cell.method for name in ("main", "adaptive") for cell in suites()[name] if cell.is_trained)
+    planners = {cell: cell.training().planner for cell in (Cell(method, row) for row in ROWS for method in compared)}
 
     def setting(name: str) -> str:
         found = ((cell, config.get(planner, name)) for cell, planner in planners.items())
