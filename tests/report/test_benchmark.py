@@ -57,7 +57,7 @@ def test_the_protocol_is_read_from_the_settings(monkeypatch):
     text = " ".join(protocol().split())
     assert "15 CPU-minutes (40 for MazeS7G1, MazeS7G2; 30 for BlockUnlock, KeyCorridorS3R3)" in text
     assert "temperature 0.5," in text
-    others = ", ".join(f"{method} on LocS10N1" for method in ("LEAP", "LEAP-noGC", "LEAP-H", "LEAP-step"))
+    others = ", ".join(f"{method} on LocS10N1" for method in ("LEAP", "LEAP-noGC", "LEAP-step", "LEAP-H"))
     assert f"The last 2 (1 for {others}) observations" in text
     assert "seeds (1234–1483)" in text
     get = tasks.get
