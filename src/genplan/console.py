@@ -159,8 +159,8 @@ def import_table(replayed: Sequence[tuple[Episode, Mapping[str, Any]]]) -> Table
     table = Table("episode", "steps", title="replayed in the simulator: at the end (at most)")
     for name in replayed[0][1]:
         table.add_column(escape(name), justify="right")
-    for number, (episode, told) in enumerate(replayed):
-        values = [f"{column[-1]:.3g} ({column.max():.3g})" for column in told.values()]
+    for number, (episode, infos) in enumerate(replayed):
+        values = [f"{column[-1]:.3g} ({column.max():.3g})" for column in infos.values()]
         table.add_row(str(number), str(len(episode)), *values)
     return table
 

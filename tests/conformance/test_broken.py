@@ -189,7 +189,7 @@ BROKEN_CODECS = {
     "values out of range are clipped and counted": (
         "def encode",
         "def is_clipped(self, actions, origin):\n        return actions[..., 0] > 1e9\n\n    def encode",
-        "0 of 50 actions far outside counted",
+        "0 of 25 actions far outside counted",
     ),
     "missing statistics are an error": (
         "def fit",

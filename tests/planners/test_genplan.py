@@ -191,7 +191,7 @@ def test_rows_do_not_meet_and_windows_share_scenes(room, preset, visit_memory):
 
 def test_a_learnt_grid_converges_early_and_none_waits_for_another():
     task = tasks.get("MazeS4G1")
-    model = load_planner("pretrained:MazeS4G1", task)
+    model = load_planner("pretrained:MazeS4G1-uniform", task)
     now = EnvBatch(task, range(2000, 2016)).observations()
     encoder, encoded = model.encoder.scene["grid"], []
     iterate = encoder.iterate

@@ -190,10 +190,10 @@ def replay(task: Task, episode: Episode) -> Mapping[str, NDArray[Any]]:
     env: Env = task.make_env()
     try:
         env.reset(seed=0, options={"start": {name: column[0] for name, column in episode.observations.items()}})
-        told = [env.step(action)[4] for action in episode.actions]
+        infos = [env.step(action)[4] for action in episode.actions]
     finally:
         env.close()
-    return {name: np.array([one[name] for one in told], np.float64) for name in task.infos}
+    return {name: np.array([one[name] for one in infos], np.float64) for name in task.infos}
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------

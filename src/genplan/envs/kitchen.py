@@ -1,4 +1,4 @@
-"""Franka Kitchen (gymnasium-robotics): an arm opens, turns and moves things. Thin: actions, and what is told.
+"""Franka Kitchen (gymnasium-robotics): an arm opens, turns and moves things. Thin: actions and infos.
 
 The simulator's actions are joint velocities, which it turns into joint targets by the noisy joint positions that it
 last observed. Here an action *is* the target. The noise that is observed and the noise that is added then cancel, and

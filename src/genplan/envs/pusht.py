@@ -1,4 +1,4 @@
-"""PushT (gym-pusht): an agent pushes a block in the shape of a T onto its place. Thin: what is observed and told."""
+"""PushT (gym-pusht): an agent pushes a block in the shape of a T onto its place. Thin: observations and infos."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Adaptation:
                          [1, *(model.sizes[one] for one in kinds)])  # fmt: skip
         often = torch.zeros(int(in_hand.max()) + 1, dtype=counts.dtype, device=counts.device)
         often.index_add_(0, in_hand, counts)
-        self.strange = often[in_hand] == 0  # [K]: with something in hand that nobody ever carried
+        self.unseen = often[in_hand] == 0  # [K]: with something in hand that nobody ever carried
         # What was in hand at the commonest key; nothing is known of it where nothing was demonstrated.
         self.usual = self.effects.keys[counts.argmax(), looks:] if bool(counts.any()) else None
 
@@ -150,7 +150,7 @@ class Adaptation:
             return observations
         carried = carried_values(self.spec, observations)
         key = number(carried.unbind(1), self.model.carried_sizes)  # of the first look
-        shown = torch.where(self.strange[key][:, None], self.usual, carried)
+        shown = torch.where(self.unseen[key][:, None], self.usual, carried)
         fields, first = dict(observations.fields), 0
         for name in carried_fields(self.spec):
             one = fields[name]

@@ -249,7 +249,7 @@ class Chain:
         # The way ahead is free if anything is believed to lead there.
         free = ((outcome == ADVANCE) & (price > IMPOSSIBLE / 2)).any(-1, keepdim=True)
         here = self.visits.gather(1, imagined.states)[..., None]
-        restless = (here >= RESTLESS) & adaptation.strange[key][..., None]
+        restless = (here >= RESTLESS) & adaptation.unseen[key][..., None]
         waits = tries = beliefs.unknown & (~free | restless)
         try_price = torch.where(here > 0, config.try_price / here, -IMPOSSIBLE)
         if observed is not None:
