@@ -11,7 +11,9 @@ const FRAME_MILLISECONDS = 120;
 function options(name) {
   const defaults = findPlanner(name)?.defaults ?? {};
   const supported = OPTIONS.filter((id) => (defaults[fieldName(id)] ?? null) !== null);
-  return Object.fromEntries(supported.map((id) => [fieldName(id), id === "order" ? $(id).value || null : readNumber(id)]));
+  // Chains need a model of one step, which a compared planner may not have: it keeps its own order then.
+  const order = $("order").value === "chain" ? defaults.order : $("order").value;
+  return Object.fromEntries(supported.map((id) => [fieldName(id), id === "order" ? order || null : readNumber(id)]));
 }
 
 function planRequest(name) {
