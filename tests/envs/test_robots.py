@@ -8,12 +8,12 @@ import pytest
 
 from genplan import tasks
 from genplan.data.importers import replay
-from genplan.envs import ROBOTS, make_robot
+from genplan.envs import KITCHEN_TASKS, ROBOTS, make_robot
 from genplan.errors import UserError
 from genplan.metrics import resolve, summarize
 from genplan.names import load_planner
 from genplan.rollout import play
-from genplan.tasks.robots import KITCHEN_TASKS, order_of_tasks
+from genplan.tasks.robots import order_of_tasks
 
 pytest.importorskip("gym_pusht")
 pytest.importorskip("gymnasium_robotics")

@@ -106,8 +106,8 @@ def test_codes_are_seen_by_later_ones_only():
 
 def test_plans_say_what_is_done():
     """With fewer levels of codes used than drawn, the tokens of a plan are those of its actions."""
-    plan, _ = plans(learn("GenPlan-M-G", steps=60))
     planner = learn("GenPlan-M-G", steps=60)
+    plan, _ = plans(planner)
     assert torch.equal(plan.tokens["actions"], planner.codec.encode(plan.actions, None))
     assert torch.isfinite(plan.energy).all()
 

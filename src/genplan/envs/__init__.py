@@ -14,7 +14,7 @@ import gymnasium
 
 from genplan.errors import UserError
 
-__all__ = ["ENVS", "ROBOTS", "EnvEntry", "RobotEntry", "make_env", "make_robot"]
+__all__ = ["ENVS", "KITCHEN_TASKS", "ROBOTS", "EnvEntry", "RobotEntry", "make_env", "make_robot"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ class RobotEntry:
     description: str
 
 
+# In the order in which `info` counts what is completed.
+KITCHEN_TASKS = (
+    "bottom burner", "top burner", "light switch", "slide cabinet", "hinge cabinet", "microwave", "kettle",
+)  # fmt: skip
 ROBOTS: dict[str, RobotEntry] = {
     entry.name: entry
     for entry in (

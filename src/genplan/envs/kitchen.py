@@ -18,6 +18,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from genplan.envs import KITCHEN_TASKS, ROBOTS
+
 os.environ.setdefault("MUJOCO_GL", "egl")
 logging.disable(logging.WARNING)  # of gymnasium-robotics, which talks about other environments when it is imported
 with contextlib.redirect_stderr(io.StringIO()):
@@ -25,22 +27,19 @@ with contextlib.redirect_stderr(io.StringIO()):
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import KitchenEnv as Simulator
 logging.disable(logging.NOTSET)
 
-MAX_STEPS = 280
 NUM_JOINTS = 9
 REACH = 0.16  # rad (of fingers: m) of one step at full speed
 FASTEST = 0.999  # of the simulator's actions, as recorded
-# In the order in which completed tasks are counted in `info`.
-SUBTASKS = ("bottom burner", "top burner", "light switch", "slide cabinet", "hinge cabinet", "microwave", "kettle")
 
 
 class KitchenEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """All seven tasks, none of them asked for; 280 steps. Observed are the 30 positions (joints, then objects).
 
-    info of a step: `completed`, a number with a bit for every task of SUBTASKS that was completed so far.
+    info of a step: `completed`, a number with a bit for every task of KITCHEN_TASKS that was completed so far.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        assert set(SUBTASKS) == set(OBS_ELEMENT_GOALS)
+        assert set(KITCHEN_TASKS) == set(OBS_ELEMENT_GOALS)
         self.simulator: Any = Simulator(terminate_on_tasks_completed=False, render_mode=render_mode)
         self.render_mode, self.metadata = render_mode, self.simulator.metadata
         low, high = self.simulator.robot_env.robot_pos_bound[:NUM_JOINTS].T.astype(np.float32)
@@ -64,8 +63,8 @@ class KitchenEnv(gymnasium.Env[NDArray[np.float32], Any]):
         speed = np.clip((np.asarray(action, np.float64) - self.joints) / REACH, -FASTEST, FASTEST)
         raw, reward, _, _, info = self.simulator.step(speed)
         self.num_steps += 1
-        info["completed"] = sum(1 << SUBTASKS.index(name) for name in info["episode_task_completions"])
-        return self._observed(raw), float(reward), False, self.num_steps >= MAX_STEPS, info
+        info["completed"] = sum(1 << KITCHEN_TASKS.index(name) for name in info["episode_task_completions"])
+        return self._observed(raw), float(reward), False, self.num_steps >= ROBOTS["Kitchen"].max_steps, info
 
     def render(self) -> Any:
         return self.simulator.render()

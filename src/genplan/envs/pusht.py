@@ -15,9 +15,8 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 from gym_pusht.envs.pusht import PushTEnv as Simulator
 
-MAX_STEPS = 300
-SOLVED = 0.95  # of the place covered
-SIZE = 512.0
+from genplan.envs import ROBOTS
+
 # Nine points of the block in its own frame, as the published demonstrations have them.
 KEYPOINTS = np.array([
     [9.26952249, 90.04107184], [-60.98329918, -1.18696431], [60.91292639, -1.39301726], [-0.27045966, 25.54367943],
@@ -93,7 +92,7 @@ class PushTEnv(gymnasium.Env[NDArray[np.float32], Any]):
         coverage = float(info["coverage"])
         info["iou"] = coverage / (2 - coverage)
         info["speed"] = float(np.linalg.norm(np.array(self.simulator.agent.position) - before))
-        return observed(state), float(reward), False, self.num_steps >= MAX_STEPS, info
+        return observed(state), float(reward), False, self.num_steps >= ROBOTS["PushT"].max_steps, info
 
     def render(self) -> Any:
         return self.simulator.render()

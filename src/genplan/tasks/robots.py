@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from genplan.envs import ROBOTS, make_robot
+from genplan.envs import KITCHEN_TASKS, ROBOTS, make_robot
 from genplan.spec import Actions, Field, Observation, PlanSpec, Stream
 from genplan.types import Metric, Rollout, Task
 
@@ -16,9 +16,6 @@ OBSERVED = "observation"
 AGENT = 18  # in PushT's observation the agent follows nine points of the block
 SOLVED = 0.95  # of PushT's place covered
 LAST_STEPS = 50  # in which a planner should come to rest
-KITCHEN_TASKS = (
-    "bottom burner", "top burner", "light switch", "slide cabinet", "hinge cabinet", "microwave", "kettle",
-)  # fmt: skip
 MOST_COUNTED = 4  # demonstrations complete four tasks, and the published number of tasks is capped there
 JOINTS = 9
 JOINT_LOW = (-2.9, -1.8, -2.9, -3.1, -2.9, 0.0, -2.9, 0.0, 0.0)
