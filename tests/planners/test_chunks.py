@@ -42,8 +42,6 @@ def episodes(number=40, seed=0):
 
 def learn(method, steps=250, **settings):
     config = override(planners.default_settings(method), strict=False, **{**SMALL, **settings})
-    if planners.METHODS[method].continuous:
-        config = override(config, codec="auto")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         planner = planners.build(method, SPEC, config)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from genplan.errors import UserError
 from genplan.models.action_codec import ActionCodec
-from genplan.models.settings import CodecConfig
 from genplan.spec import Actions, Stream
 
 SMALLEST = 1e-6  # deviation of a dimension that is taken to change
@@ -26,11 +25,11 @@ class ChunkScale(ActionCodec):
     least: Tensor
     most: Tensor
 
-    def __init__(self, actions: Actions, config: CodecConfig) -> None:
+    def __init__(self, actions: Actions, chunk: int) -> None:
         nn.Module.__init__(self)
         if actions.n is not None:
             raise UserError("chunks of actions are of continuous ones, found discrete ones; use the codec 'identity'")
-        self.chunk, size = config.chunk, len(actions.low)
+        self.chunk, size = chunk, len(actions.low)
         self.stream, self.size = Stream(2), self.chunk * size
         for name, shape in (("mean", (self.chunk, size)), ("scale", (size,)), ("low", (size,)), ("high", (size,))):
             self.register_buffer(name, torch.full(shape, torch.nan))  # not fitted: nothing can be decoded by chance

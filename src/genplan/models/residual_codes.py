@@ -28,7 +28,7 @@ class ResidualCodes(ChunkScale):
     words: Tensor
 
     def __init__(self, actions: Actions, config: CodecConfig) -> None:
-        super().__init__(actions, config)
+        super().__init__(actions, config.chunk)
         self.levels = config.levels
         self.stream = Stream(config.codes, (config.levels,))
         self.register_buffer("words", torch.full((config.levels, config.codes, self.size), torch.nan))

@@ -21,7 +21,7 @@ from genplan.models.codecs import ActionCodec, demonstrated_actions, make_codec
 from genplan.models.encoders import Encoding, fit_statistics
 from genplan.models.offset import OffsetHead
 from genplan.models.residual_codes import ResidualCodes
-from genplan.models.settings import CodecConfig, MemoryConfig
+from genplan.models.settings import MemoryConfig
 from genplan.planners.memory import HistoryBuffer, PlannerMemory, SceneCache, VisitMemory
 from genplan.spec import Geometry, PlanSpec
 from genplan.types import Batch, Episode, History, Losses, Observations, Oracle, Plan, WindowNeeds
@@ -56,7 +56,7 @@ class LearnedPlanner(nn.Module):
             raise UserError(
                 "the method gets its goals from the simulator, and the task has no goals; use DT-noGC or LEAP-noGC"
             )
-        self.codec = self.make_codec(spec, self.config.codec)
+        self.codec = self.make_codec(spec, self.config)
         self._check_memory()
 
     @classmethod
@@ -64,9 +64,9 @@ class LearnedPlanner(nn.Module):
         """The settings with those filled in that are left open (None, auto), as they suit a task."""
         return config
 
-    def make_codec(self, spec: PlanSpec, config: CodecConfig) -> ActionCodec:
+    def make_codec(self, spec: PlanSpec, config: Any) -> ActionCodec:
         """How actions become what the method predicts."""
-        return make_codec(spec.actions, config)
+        return make_codec(spec.actions, config.codec)
 
     def _check_memory(self) -> None:
         memory: MemoryConfig = self.config.memory

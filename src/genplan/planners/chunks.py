@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,6 @@ from genplan.flow import Rng, apply_temperature
 from genplan.models.chunk_scale import ChunkScale
 from genplan.models.codecs import ActionCodec
 from genplan.models.encoders import Encoding, SceneEncoder
-from genplan.models.settings import CodecConfig
 from genplan.models.stack import ObservationStack
 from genplan.planners.base import LearnedPlanner
 from genplan.planners.memory import PlannerMemory
@@ -49,8 +47,8 @@ class GoalHead(nn.Module):
 
 
 class ChunkPlanner(LearnedPlanner):
-    """To be given `chunk_loss` and `draw_chunk`. Its Config has `network`, `memory`, `codec`, `horizon`,
-    `action_steps`, `predict_goals` and `goal_temperature`.
+    """To be given `chunk_loss` and `draw_chunk`. Its Config has `network`, `memory`, `horizon`, `action_steps`,
+    `predict_goals` and `goal_temperature`.
 
     With `predict_goals`, where the task has goals, the goal that is next is learnt as a class from what is observed,
     drawn when planning, and shown to everything else: the same labels that GenPlan's goal stream has.
@@ -70,15 +68,9 @@ class ChunkPlanner(LearnedPlanner):
         sees_goals = self.config.predict_goals and spec.goals is not None
         self.goal = GoalHead(spec, width) if sees_goals else None
 
-    @classmethod
-    def resolved(cls, config: Any, spec: PlanSpec) -> Any:
-        """A plan is one chunk."""
-        return replace(config, codec=replace(config.codec, chunk=config.horizon))
-
-    def make_codec(self, spec: PlanSpec, config: CodecConfig) -> ActionCodec:
-        if config.codec != "auto":
-            raise UserError(f"the method predicts numbers, found the codec '{config.codec}'; leave it out")
-        return ChunkScale(spec.actions, config)
+    def make_codec(self, spec: PlanSpec, config: Any) -> ActionCodec:
+        """Numbers, and no codes: a plan is one chunk."""
+        return ChunkScale(spec.actions, config.horizon)
 
     def context(self, encoding: Encoding, current: Observations, history: History, copies: int) -> Tensor:
         """What is observed, [B, D]."""

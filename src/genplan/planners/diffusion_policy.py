@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from genplan.errors import UserError
 from genplan.flow import Rng
 from genplan.models.encoders import TimeEncoder
-from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least
+from genplan.models.settings import MemoryConfig, NetworkConfig, at_least
 from genplan.models.unet import ConditionalUnet
 from genplan.planners.chunks import ChunkPlanner, mean_over
 from genplan.spec import PlanSpec
@@ -38,7 +38,6 @@ class DPConfig:
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
-    codec: CodecConfig = field(default_factory=CodecConfig)
     denoiser: Literal["unet", "transformer"] = "unet"
     horizon: int = 8
     action_steps: int = 4

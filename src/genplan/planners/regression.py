@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from genplan.flow import Rng
-from genplan.models.settings import CodecConfig, EncoderConfig, MemoryConfig, at_least
+from genplan.models.settings import EncoderConfig, MemoryConfig, at_least
 from genplan.planners.chunks import ChunkPlanner, mean_over
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Losses, Observations
@@ -33,7 +33,6 @@ class RegressionConfig:
 
     network: EncoderConfig = field(default_factory=EncoderConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
-    codec: CodecConfig = field(default_factory=CodecConfig)
     horizon: int = 8
     action_steps: int = 4
     predict_goals: bool = True

@@ -65,10 +65,14 @@ class VQBeT(ChunkPlanner):
         self.heads = nn.ModuleList(nn.Linear(width, number) for _ in range(levels))
         self.offset = self.make_offset_head(sees_goals=config.predict_goals)
 
-    def make_codec(self, spec: PlanSpec, config: CodecConfig) -> ActionCodec:
-        if config.codec not in ("auto", "residual"):
-            raise UserError(f"the method is for residual codes, found the codec '{config.codec}'; leave it out")
-        return ResidualCodes(spec.actions, replace(config, codec="residual"))
+    @classmethod
+    def resolved(cls, config: VQBeTConfig, spec: PlanSpec) -> VQBeTConfig:
+        if config.codec.codec not in ("auto", "residual"):
+            raise UserError(f"the method is for residual codes, found the codec '{config.codec.codec}'; leave it out")
+        return replace(config, codec=replace(config.codec, codec="residual", chunk=config.horizon))
+
+    def make_codec(self, spec: PlanSpec, config: VQBeTConfig) -> ActionCodec:
+        return ResidualCodes(spec.actions, config.codec)
 
     def logits(self, context: Tensor, codes: Tensor) -> Tensor:
         """Of the words of all levels up to one more than codes [B, n] are given: [B, n + 1, K]."""
