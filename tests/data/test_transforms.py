@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from genplan import tasks
 from genplan.data.episodes import episode_from_arrays
 from genplan.data.transforms import (
     TRANSFORMS,
@@ -21,14 +22,15 @@ from genplan.data.transforms import (
 )
 from genplan.data.transforms.colors import BoundColorPermutation
 from genplan.data.transforms.grids import permute_cells
-from genplan.data.transforms.hold import HoldLast
+from genplan.data.transforms.hold import HoldLast, Settle
+from genplan.data.transforms.mirror import Mirror
 from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.symmetry import BoundSymmetry
 from genplan.data.windows import Drawn, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.spec import Actions, Field, PlanSpec
-from genplan.types import Observations, WindowNeeds
+from genplan.spec import Actions, Field, PlanSpec, Stream
+from genplan.types import Observations, SubGoal, WindowNeeds
 
 from ..samples import sample_field
 from .worlds import (
@@ -279,8 +281,10 @@ RECIPE = (
         "types": [4, 5, 6, 7],
     },
     {"name": "either_order", "conjunction": "and"},
-    {"name": "hold_last", "steps": 8},
+    {"name": "settle", "env": "PushT", "steps": 8},
+    {"name": "hold_last", "steps": 8, "goal": None},
     {"name": "sensor_noise", "field": "joints", "std": 0.01, "first": 0, "number": 7},
+    {"name": "mirror", "field": "points", "body": [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], "size": 512},
 )
 
 
@@ -354,16 +358,92 @@ def arm_episode(length=6):
     return episode_from_arrays(ARM, {"joints": joints}, joints[1:, :1], infos={"done": np.arange(length)})
 
 
-def test_the_last_action_is_held():
+def test_who_has_arrived_stays():
+    """The target is what is observed; an action that is not relative to it is repeated."""
     (held,) = HoldLast(4).episodes(ARM, [arm_episode()], np.random.default_rng(0))
     assert len(held) == 10
-    assert (held.actions[6:] == held.actions[5]).all()
+    assert (held.actions[6:] == held.observations["joints"][6, :1]).all()
+    (repeated,) = HoldLast(4).episodes(
+        PlanSpec(ARM.fields, Actions(low=(-1,), high=(1,))), [arm_episode()], np.random.default_rng(0)
+    )
+    assert (repeated.actions[6:] == held.actions[5]).all()
     assert (held.observations["joints"][7:] == held.observations["joints"][6]).all()
     assert held.infos["done"].tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
     with pytest.raises(UserError, match="needs continuous actions"):
         HoldLast(4).episodes(PlanSpec(ARM.fields, Actions(2)), [], np.random.default_rng(0))
     with pytest.raises(UserError, match="expected 1 to 10000"):
         HoldLast(0)
+
+
+def test_to_stay_is_a_goal_where_the_task_has_one():
+    goals = PlanSpec(ARM.fields, ARM.actions, {"goals": Stream(2, (1,))})
+    (held,) = HoldLast(4, 1).episodes(goals, [arm_episode()], np.random.default_rng(0))
+    assert held.subgoals == (SubGoal(9, 1, "target"),)
+    with pytest.raises(UserError, match="goal 2, and the task has 2"):
+        HoldLast(4, 2).episodes(goals, [], np.random.default_rng(0))
+    with pytest.raises(UserError, match="expected a token"):
+        HoldLast(4, -1)
+
+
+def pusht_episode(length=20, seed=3, push=True):
+    """In the simulator: the agent goes for the middle of the block, which is not observed behind the last action."""
+    pytest.importorskip("gym_pusht", reason="the extra robots is not installed")
+    task = tasks.get("PushT")
+    env = task.make_env()
+    seen, actions = [env.reset(seed=seed)[0]], []
+    for _ in range(length):
+        actions.append(seen[-1][:18].reshape(9, 2).mean(0))
+        seen.append(env.step(actions[-1])[0])
+    env.close()
+    episode = episode_from_arrays(
+        task.spec, {"observation": np.stack(seen[:-1])}, np.stack(actions), subgoals=[SubGoal(length - 1, 0, "target")]
+    )
+    return task.spec, episode, np.stack(seen)
+
+
+def test_a_recording_that_is_cut_off_settles_in_the_simulator():
+    spec, episode, seen = pusht_episode()
+    (settled,) = Settle("PushT", 5).episodes(spec, [episode], np.random.default_rng(0))
+    assert episode.last_repeated
+    assert not settled.last_repeated
+    assert len(settled) == 25
+    assert settled.subgoals == (SubGoal(24, 0, "target"),)
+    assert (settled.actions[20:] == episode.actions[-1]).all()
+    observed = settled.observations["observation"]
+    assert (observed[:20] == seen[:20]).all()
+    assert np.abs(observed[20] - seen[20]).max() < 10  # the agent's speed was not recorded
+    distance = np.linalg.norm(observed[19:, 18:] - episode.actions[-1], axis=1)
+    assert distance[-1] < distance[0]
+    with pytest.raises(UserError, match="expected one of PushT, Kitchen"):
+        Settle("Chess", 5)
+    with pytest.raises(UserError, match="needs continuous actions"):
+        Settle("PushT", 5).episodes(PlanSpec(ARM.fields, Actions(2)), [], np.random.default_rng(0))
+
+
+def test_the_mirrored_episode_is_what_the_simulator_would_show():
+    """Up to where block and agent touch, exactly; then contacts are solved in another order."""
+    spec, episode, seen = pusht_episode(length=9, seed=5)
+    mirror = transform_from_json(next(one for one in tasks.get("PushT").transforms if one["name"] == "mirror"))
+    (mirrored,) = mirror.episodes(spec, [episode], np.random.default_rng(0))
+    env = tasks.get("PushT").make_env()
+    found, _ = env.reset(seed=0, options={"start": {"observation": mirrored.observations["observation"][0]}})
+    for number, action in enumerate(mirrored.actions[:-1]):
+        touched = np.abs(seen[number, :18] - seen[0, :18]).max() > 0
+        assert np.abs(found - mirrored.observations["observation"][number]).max() < (5 if touched else 0.01)
+        found = env.step(action)[0]
+    assert touched
+    (back,) = mirror.episodes(spec, [mirrored], np.random.default_rng(0))
+    assert np.abs(back.observations["observation"] - episode.observations["observation"]).max() < 1e-3
+    assert np.allclose(back.actions, episode.actions)
+
+
+def test_mirrors_of_something_else_are_refused():
+    with pytest.raises(UserError, match="not all on one line"):
+        Mirror("observation", ((0, 0), (1, 1), (2, 2)), 512)
+    with pytest.raises(UserError, match="expected a number"):
+        Mirror("observation", ((0, 0), (1, 1), (2, 0)), float("nan"))
+    with pytest.raises(UserError, match="needs a vector field 'joints'"):
+        Mirror("joints", ((0, 0), (1, 1), (2, 0)), 1).episodes(ARM, [], np.random.default_rng(0))
 
 
 def test_what_is_observed_is_noisy_and_what_is_done_is_not():

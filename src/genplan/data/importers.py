@@ -27,7 +27,7 @@ LOG_SIZES = (30, 29, 9, 1, 0, 0)
 
 
 def read_pusht(path: Path, task: Task) -> list[Episode]:
-    """An npz file with `state`, `action`, `episode_ends`, or the published zarr folder."""
+    """An npz file with `state`, `action`, `episode_ends`, or the published zarr folder. They end when it is pushed."""
     from genplan.envs.pusht import observed
 
     columns = _zarr_columns(path) if path.is_dir() else _npz_columns(path)
@@ -36,9 +36,12 @@ def read_pusht(path: Path, task: Task) -> list[Episode]:
         raise DataError(f"{path}: 'state' has shape {state.shape}, expected (steps, 5): agent x, y, block x, y, angle")
     seen = observed(np.asarray(state, np.float64)[:, :5])
     return [
-        episode_from_arrays(task.spec, {"observation": seen[steps]}, action[steps], where=f"{path}, episode {number}")
+        episode_from_arrays(
+            task.spec, {"observation": seen[steps]}, action[steps], where=f"{path}, episode {number}",
+            subgoals=_subgoals({"push": len(seen[steps]) - 1}, task, len(seen[steps])),
+        )
         for number, steps in enumerate(_episodes(columns, len(state), path))
-    ]
+    ]  # fmt: skip
 
 
 def read_kitchen(path: Path, task: Task) -> list[Episode]:

@@ -14,7 +14,7 @@ import gymnasium
 
 from genplan.errors import UserError
 
-__all__ = ["ENVS", "KITCHEN_TASKS", "ROBOTS", "EnvEntry", "RobotEntry", "make_env", "make_robot"]
+__all__ = ["ENVS", "KITCHEN_TASKS", "PUSHT_POINTS", "ROBOTS", "EnvEntry", "RobotEntry", "make_env", "make_robot"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ class RobotEntry:
 # In the order in which `info` counts what is completed.
 KITCHEN_TASKS = (
     "bottom burner", "top burner", "light switch", "slide cabinet", "hinge cabinet", "microwave", "kettle",
+)  # fmt: skip
+# Nine points of PushT's block in its own frame, as the published demonstrations have them.
+PUSHT_POINTS = (
+    (9.26952249, 90.04107184), (-60.98329918, -1.18696431), (60.91292639, -1.39301726), (-0.27045966, 25.54367943),
+    (-14.0653473, 122.81583962), (39.00274615, 32.85764568), (-39.96640392, 32.72952027), (-16.82447814, 62.86315347),
+    (23.54163429, -1.70011936),
 )  # fmt: skip
 ROBOTS: dict[str, RobotEntry] = {
     entry.name: entry

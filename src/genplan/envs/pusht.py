@@ -15,14 +15,9 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 from gym_pusht.envs.pusht import PushTEnv as Simulator
 
-from genplan.envs import ROBOTS
+from genplan.envs import PUSHT_POINTS, ROBOTS
 
-# Nine points of the block in its own frame, as the published demonstrations have them.
-KEYPOINTS = np.array([
-    [9.26952249, 90.04107184], [-60.98329918, -1.18696431], [60.91292639, -1.39301726], [-0.27045966, 25.54367943],
-    [-14.0653473, 122.81583962], [39.00274615, 32.85764568], [-39.96640392, 32.72952027], [-16.82447814, 62.86315347],
-    [23.54163429, -1.70011936],
-])  # fmt: skip
+KEYPOINTS = np.array(PUSHT_POINTS)
 
 
 def keypoints(pose: NDArray[Any]) -> NDArray[np.float32]:

@@ -6,24 +6,22 @@ the goal as well: averaged over ways to several goals, it would spoil the precis
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from genplan.flow import Rng
 from genplan.models.residual_codes import ResidualCodes
 from genplan.models.settings import EncoderConfig, MemoryConfig
 from genplan.models.stack import ObservationStack
 from genplan.spec import PlanSpec
 from genplan.types import Batch, History, Observations
 
-RNG_LEVELS = "levels"  # label of random draws: never renamed
-
 
 class OffsetHead(nn.Module):
     """A network of (observations, code words so far, goal, which chunk of the plan) -> the offset of the chunk.
 
-    In training, levels of codes are left out at random, so that the number of levels that are decoded can be chosen
-    when planning; with none, the chunk follows from observations and goal alone.
+    It learns the offset from every number of levels of codes, so that how many are decoded can be chosen when planning;
+    with none, the chunk follows from observations and goal alone.
     """
 
     def __init__(
@@ -38,31 +36,30 @@ class OffsetHead(nn.Module):
         self.num_levels = nn.Embedding(self.levels + 1, width)
         self.chunk = nn.Embedding(num_chunks, width)
         self.goal = nn.Embedding(goals.size, width) if sees_goals and goals is not None else None
-        self.network = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(network.dropout),
-            nn.Linear(4 * width, 4 * width), nn.GELU(), nn.Dropout(network.dropout), nn.Linear(4 * width, self.size),
-        )  # fmt: skip
+        layers: list[nn.Module] = [nn.LayerNorm(width)]
+        for number in range(3):
+            layers += [nn.Linear(4 * width if number else width, 4 * width), nn.GELU(), nn.Dropout(network.dropout)]
+        self.network = nn.Sequential(*layers, nn.Linear(4 * width, self.size))
 
     def forward(
         self, current: Observations, history: History, scaled: Tensor, num_levels: Tensor, goals: Tensor | None
     ) -> Tensor:
-        """Code words [B, N, size], of so many levels [B, N], goals [B, N, G] -> offsets [B, N, size]."""
-        x = self.observations(current, history)[:, None] + self.words(scaled) + self.num_levels(num_levels)
-        x = x + self.chunk.weight[: scaled.shape[1]]
+        """Sums of code words [B, L, N, size], of so many levels [L], goals [B, N, G] -> offsets [B, L, N, size]."""
+        x = self.chunk.weight[: scaled.shape[2]] + self.observations(current, history)[:, None]
         if self.goal is not None and goals is not None:
             x = x + self.goal(goals).sum(2)
+        x = x[:, None] + self.words(scaled) + self.num_levels(num_levels)[:, None]
         answer: Tensor = self.network(x)
         return answer
 
     def loss(
         self, codec: ResidualCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
-        valid: Tensor, rng: Rng,
+        valid: Tensor,
     ) -> Tensor:  # fmt: skip
-        """The mean absolute error over chunks `valid` [B, N], in units of the deviation."""
-        number = valid.shape[1]
-        num_levels = rng.fold(RNG_LEVELS).integers(self.levels + 1, (number,))
-        scaled = codec.scaled(tokens, num_levels)
-        missing = codec.normalized(batch.actions, origin) - scaled
+        """The mean absolute error over chunks `valid` [B, N] and numbers of levels, in units of the deviation."""
+        num_levels = torch.arange(self.levels + 1, device=valid.device)
+        scaled = codec.scaled(tokens[:, None], num_levels[:, None])  # [B, L, N, size]
+        missing = codec.normalized(batch.actions, origin)[:, None] - scaled
         found = self(batch.current, batch.history, scaled, num_levels, goals)
-        error = functional.l1_loss(found, missing, reduction="none").mean(-1)
+        error = functional.l1_loss(found, missing, reduction="none").mean((1, 3))
         return (error * valid).sum() / valid.sum().clamp(min=1)

@@ -147,14 +147,13 @@ class LearnedPlanner(nn.Module):
         return OffsetHead(self.spec, config.network, config.memory, self.codec, number, sees_goals)
 
     def offset_loss(
-        self, head: OffsetHead, batch: Batch, tokens: Mapping[str, Tensor], valid: Mapping[str, Tensor], rng: Rng
+        self, head: OffsetHead, batch: Batch, tokens: Mapping[str, Tensor], valid: Mapping[str, Tensor]
     ) -> Tensor:
-        """`rng` has a key per window."""
         assert isinstance(self.codec, ResidualCodes)
         counted, goals = valid["actions"][..., 0], tokens.get("goals")
         if goals is not None and head.goal is not None:
             counted = counted & valid["goals"].flatten(2).all(-1)
-        return head.loss(self.codec, batch, self.origin(batch.current), tokens["actions"], goals, counted, rng)
+        return head.loss(self.codec, batch, self.origin(batch.current), tokens["actions"], goals, counted)
 
     def decode(
         self, tokens: Tensor, observations: Observations, history: History | None = None, goals: Tensor | None = None
@@ -164,10 +163,10 @@ class LearnedPlanner(nn.Module):
         if head is None or history is None or not isinstance(self.codec, ResidualCodes):
             return self.codec.decode(tokens, self.origin(observations))
         used = self.codec.levels if self.config.codec.used_levels is None else self.config.codec.used_levels
-        levels = torch.full(tokens.shape[:2], used, device=tokens.device)
-        scaled = self.codec.scaled(tokens, levels)
+        levels = torch.full((1,), used, device=tokens.device)
+        scaled = self.codec.scaled(tokens[:, None], levels[:, None])
         offset = head(observations.only(self.spec.step_fields), history, scaled, levels, goals)
-        return self.codec.restored(scaled + offset, self.origin(observations))
+        return self.codec.restored((scaled + offset).squeeze(1), self.origin(observations))
 
     def clipped_share(self, batch: Batch) -> Tensor:
         """Of the demonstrated actions, those that the codec cannot express and clips."""

@@ -226,7 +226,7 @@ class GenPlan(ChainPlanner):
             of_cost = self._cost_losses(self.cost, prepared, batch, batch.steps_left, rng)
             metrics, total = metrics | of_cost, total + COST_SHARE * sum(of_cost.values())
         if self.offset is not None:
-            metrics["loss/offset"] = self.offset_loss(self.offset, batch, streams, valid, rows)
+            metrics["loss/offset"] = self.offset_loss(self.offset, batch, streams, valid)
             total = total + OFFSET_SHARE * metrics["loss/offset"]
         if self.bound.is_on:
             total = total + self.bound.penalty(nats)

@@ -90,7 +90,7 @@ class VQBeT(ChunkPlanner):
         logits = self.logits(context, codes[:, :-1])
         nll = functional.cross_entropy(logits.flatten(0, 1), codes.flatten(), reduction="none").view_as(codes)
         loss = (nll.mean(1) * valid).sum() / valid.sum().clamp(min=1)
-        offset = self.offset_loss(self.offset, batch, streams, known, rng)
+        offset = self.offset_loss(self.offset, batch, streams, known)
         correct = ((logits.argmax(-1) == codes).float().mean(1) * valid).sum() / valid.sum().clamp(min=1)
         return Losses(loss + offset, {"loss/actions": loss, "loss/offset": offset, "accuracy/actions": correct})
 

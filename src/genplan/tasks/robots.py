@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from genplan.envs import KITCHEN_TASKS, ROBOTS, make_robot
+from genplan.envs import KITCHEN_TASKS, PUSHT_POINTS, ROBOTS, make_robot
 from genplan.spec import Actions, Field, Observation, PlanSpec, Stream
 from genplan.types import Metric, Rollout, Task
 
 OBSERVED = "observation"
 AGENT = 18  # in PushT's observation the agent follows nine points of the block
 SOLVED = 0.95  # of PushT's place covered
+PUSHT_GOALS = ("push", "rest")
+PUSH, REST = range(len(PUSHT_GOALS))
+BOARD = 512
 LAST_STEPS = 50  # in which a planner should come to rest
 MOST_COUNTED = 4  # demonstrations complete four tasks, and the published number of tasks is capped there
 JOINTS = 9
@@ -48,18 +51,24 @@ def _solved(reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
 
 
 def pusht_task() -> Task:
-    actions = Actions(low=(0, 0), high=(512, 512), origin=(OBSERVED, AGENT), names=("x", "y"))
+    actions = Actions(low=(0, 0), high=(BOARD, BOARD), origin=(OBSERVED, AGENT), names=("x", "y"))
     return Task(
         name="PushT",
         make=partial(make_robot, "PushT"),
-        spec=PlanSpec({OBSERVED: Field("vector", (20,))}, actions),
+        spec=PlanSpec(
+            {OBSERVED: Field("vector", (20,))}, actions, {"goals": Stream(len(PUSHT_GOALS), (1,), names=PUSHT_GOALS)}
+        ),
         observe=_observe,
         max_steps=ROBOTS["PushT"].max_steps,
         success=_solved,
         infos=("coverage", "iou", "speed"),
         metrics=PUSHT_METRICS,
         dataset="genplan/PushT/human-v0",
-        transforms=({"name": "hold_last", "steps": 16},),
+        transforms=(
+            {"name": "settle", "env": "PushT", "steps": 8},
+            {"name": "hold_last", "steps": 16, "goal": REST},
+            {"name": "mirror", "field": OBSERVED, "body": PUSHT_POINTS, "size": BOARD},
+        ),
         budget_minutes=20.0,
     )
 

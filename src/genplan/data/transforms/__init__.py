@@ -16,8 +16,9 @@ import numpy as np
 
 from genplan.data.transforms.colors import ColorPermutation
 from genplan.data.transforms.either_order import EitherOrder
-from genplan.data.transforms.hold import HoldLast
+from genplan.data.transforms.hold import HoldLast, Settle
 from genplan.data.transforms.loops import EraseLoops
+from genplan.data.transforms.mirror import Mirror
 from genplan.data.transforms.randomize import MapRandomization
 from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.stitch import Stitch
@@ -30,7 +31,18 @@ from genplan.types import Episode
 Transform = BatchTransform | EpisodeTransform
 TRANSFORMS: dict[str, type[Any]] = {
     one.name: one
-    for one in (EraseLoops, Stitch, MapRandomization, Symmetry, ColorPermutation, EitherOrder, HoldLast, SensorNoise)
+    for one in (
+        EraseLoops,
+        Stitch,
+        MapRandomization,
+        Symmetry,
+        ColorPermutation,
+        EitherOrder,
+        Settle,
+        HoldLast,
+        SensorNoise,
+        Mirror,
+    )
 }
 
 
