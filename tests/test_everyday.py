@@ -128,5 +128,7 @@ def test_a_run_without_a_map_is_planned_drawn_and_refused_by_the_page(say, tmp_p
     assert say("plan", "runs/a", "--task", "mine.py:task", "--gif", "x")[1] == 0
     assert (tmp_path / "x.gif").read_bytes().startswith(b"GIF")
     catalogue = pytest.importorskip("genplan.serve.catalogue").Catalogue(tmp_path / "runs")
-    with pytest.raises(UserError, match=r"'a' observes o, expected .*: only mazes are played here.*genplan plan"):
+    with pytest.raises(
+        UserError, match=r"'a' observes o, expected .*: only mazes and PushT are played here.*genplan plan"
+    ):
         catalogue.load("a")

@@ -325,6 +325,8 @@ class Task:
     def make_env(self) -> Env:
         try:
             env = self.make()
+        except UserError:  # says already what to do
+            raise
         except Exception as error:
             reason = error_location(error)
             raise UserError(f"the environment of task {self.name} cannot be made ({reason}); see its make()") from error

@@ -81,6 +81,11 @@ def test_pusht_begins_where_it_is_told():
         raw, *_ = env.step([300, 300])
     again, _ = env.reset(seed=8, options={"start": {"observation": raw}})
     assert np.abs(again - raw).max() < 1e-3
+    from genplan.envs.pusht import observed  # not above: the simulator is imported when an environment is made
+
+    start = np.array([100.0, 400.0, 256.0, 300.0, 1.5])
+    for seed in (0, 1):
+        assert np.abs(make_robot("PushT", start=start).reset(seed=seed)[0] - observed(start)).max() < 1e-3
 
 
 def test_recorded_demonstrations_come_true():

@@ -10,10 +10,16 @@ import pytest
 
 pytest.importorskip("fastapi")
 import httpx
+import numpy as np
 import uvicorn
 
+from genplan import runs, tasks
 from genplan.checkpoint import pretrained, read_config
+from genplan.config import override
+from genplan.data import store
+from genplan.data.episodes import episode_from_arrays
 from genplan.files import write_sealed
+from genplan.presets import TrainConfig, default_config
 from genplan.serve.app import make_app
 
 
@@ -83,3 +89,23 @@ def client(address):
 @pytest.fixture(scope="session")
 def maze(client):
     return client.post("/api/maze", json={"task": "MazeS4G1", "seed": 2000}).json()["maze"]
+
+
+@pytest.fixture(scope="session")
+def pusht(served, tmp_path_factory):
+    """Planners of PushT in the served folder, with codes and without, which have hardly learnt anything."""
+    pytest.importorskip("gym_pusht")
+    task, rng, episodes = tasks.get("PushT"), np.random.default_rng(0), []
+    for number in range(6):
+        observed = rng.uniform(100, 400, (21, 20))
+        actions = np.clip(observed[:-1, -2:] + rng.normal(0, 30, (20, 2)), 0, 512).astype(np.float32)
+        where = f"episode {number}"
+        episodes.append(episode_from_arrays(task.spec, {"observation": observed}, actions, where=where))
+    training = TrainConfig(steps=1, batch_size=8, windows_per_scene=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("minari")))
+        store.write("pusht/random-v0", task, episodes, {})
+        for method in ("GenPlan-M", "VQ-BeT", "Regression"):
+            config = override(default_config("PushT", method)[0], hidden_size=32, num_layers=1, strict=False, codes=4)
+            runs.create_run(served / "pusht" / method, "PushT", method, config, training, "pusht/random-v0").fit()
+    return "pusht/GenPlan-M"

@@ -4,10 +4,13 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 pytest.importorskip("playwright")
 from playwright.sync_api import expect, sync_playwright
+
+from genplan import tasks
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed; 'make browser' gets one")
@@ -203,3 +206,126 @@ def test_changed_settings_replay_the_episode_and_pause_pauses(page):
     assert page.is_visible("#player")
     page.click("#forward")
     expect(page.locator("#landscape")).to_have_attribute("aria-pressed", "false")
+
+
+@pytest.fixture
+def board(page, address, pusht):
+    """The page of PushT, with a planner that has been chosen."""
+    page.click("nav a:not([aria-current])")
+    page.wait_for_url("**/pusht.html*")
+    page.wait_for_selector("body[data-ready]")
+    page.select_option("#planner", pusht)
+    return page
+
+
+def drag(page, selector, dx, dy):
+    page.locator(selector).scroll_into_view_if_needed()
+    box = page.locator(selector).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + dx / 2, y + dy / 2)
+    page.mouse.move(x + dx, y + dy)
+    page.mouse.up()
+
+
+def start(page):
+    """The state that the address says: x and y of the agent, x, y and angle of the block."""
+    fields = dict(field.split("=") for field in page.evaluate("location.hash.slice(1)").split("&"))
+    return [float(number) for number in fields["start"].split("%2C")]
+
+
+def test_pusht_is_dragged_planned_run_scrubbed_and_restored(board, tmp_path):
+    page = board
+    assert page.locator("#planner option").count() == 3  # none of mazes
+    before = start(page)
+    drag(page, ".disk", 20, -20)
+    after = start(page)
+    assert after[0] > before[0] + 10
+    assert after[1] < before[1] - 10
+    assert after[2:] == before[2:]
+    drag(page, ".handle", 60, 60)
+    assert abs(start(page)[4] - after[4]) > 0.1
+    # The plan, the candidates of it and of others; and again when the block is moved.
+    page.fill("#num-candidates", "2")
+    page.fill("#samples", "3")
+    page.click("#plan")
+    expect(page.locator("#candidate-list button")).to_have_count(6)
+    expect(page.locator("#board .other")).to_have_count(6)  # when the last call is shown
+    assert page.locator("#board .dot").count() == 8
+    page.fill("#iteration", "0")
+    assert page.locator("#board .other").count() == 0
+    page.locator("#candidate-list button").nth(5).click()
+    assert page.locator('#candidate-list button[aria-pressed="true"]').count() == 1
+    with page.expect_response("**/api/pusht/plan"):
+        drag(page, ".disk", -15, 10)
+    # An episode, its coverage, and pauses.
+    page.click("#run")
+    expect(page.locator("#play")).to_have_text("Pause", timeout=60_000)
+    page.click("#play")
+    page.fill("#step", "120")
+    expect(page.locator("#caption")).to_have_text(re.compile("^step 120 of 300: coverage .* %, maximum so far .* %"))
+    expect(page.locator("#coverage svg")).to_be_visible()
+    page.click("#forward")
+    expect(page.locator("#caption")).to_contain_text("step 121 of 300")
+    page.screenshot(path=str(tmp_path / "pusht.png"), full_page=True)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0
+    # The link restores everything.
+    link, kept = page.evaluate("location.href"), start(page)
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("body[data-ready]")
+    assert start(page) == kept
+    assert page.input_value("#samples") == "3"
+    assert page.input_value("#planner").startswith("pusht/")
+
+
+def test_pusht_by_keyboard_alone_and_what_is_refused(board):
+    page, before = board, start(board)
+    page.locator("[data-part='agent']").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+ArrowDown")
+    page.locator("[data-part='block']").focus()
+    page.keyboard.press("e")
+    page.keyboard.press("ArrowUp")
+    after = start(page)
+    assert after[0] - before[0] == pytest.approx(8, abs=0.01)
+    assert after[1] - before[1] == pytest.approx(1, abs=0.01)
+    assert abs(after[4] - before[4]) == pytest.approx(5 * 3.14159 / 180, abs=0.01)
+    # A plan that is shown follows, also where the next key comes before it.
+    page.click("#plan")
+    expect(page.locator("#candidate-list button")).to_have_count(8)
+    page.locator("[data-part='agent']").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator("#plan-view")).to_be_hidden()
+    expect(page.locator("#candidate-list button").first).to_be_visible()
+    assert page.evaluate("document.activeElement.dataset.part") == "agent"
+    page.route("**/api/pusht/plan", lambda route: route.fulfill(status=422, json={"detail": "install the robots"}))
+    page.click("#plan")
+    expect(page.locator("#message")).to_have_text("install the robots")
+    page.problems.clear()  # what the browser says of the refusal
+
+
+def test_the_drawn_block_and_its_place_are_the_simulators(board):
+    env = tasks.get("PushT").make_env()
+    env.reset(seed=0)
+    corners = {(round(x), round(y)) for shape in env.simulator.block.shapes for x, y in shape.get_vertices()}
+    numbers = [int(number) for number in board.locator(".tee").get_attribute("points").replace(" ", ",").split(",")]
+    assert set(zip(numbers[::2], numbers[1::2], strict=True)) == corners
+    x, y, angle = env.simulator.goal_pose
+    expected = f"translate({x:.0f} {y:.0f}) rotate({np.degrees(angle):.0f})"
+    assert board.locator(".place").get_attribute("transform") == expected
+
+
+def test_a_run_on_pusht_is_followed_from_the_page_of_mazes_and_planned_on_its_own(page, pusht):
+    assert page.locator(f'#planner option[value="{pusht}"]').count() == 0
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    page.select_option("#training", pusht)
+    expect(page.locator("#progress")).to_contain_text("PushT: step")
+    page.click("#use-run")
+    page.wait_for_url("**/pusht.html*")
+    page.wait_for_selector("body[data-ready]")
+    assert page.input_value("#planner") == pusht

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -53,9 +54,10 @@ class PushTEnv(gymnasium.Env[NDArray[np.float32], Any]):
     place), `speed` (how far the agent went, in pixels).
     """
 
-    def __init__(self, render_mode: str = "rgb_array") -> None:
+    def __init__(self, render_mode: str = "rgb_array", start: Sequence[float] | None = None) -> None:
+        """`start`: the state in which every episode begins; None: as the seed says."""
         self.simulator: Any = Simulator(obs_type="state", render_mode=render_mode)
-        self.render_mode, self.metadata = render_mode, self.simulator.metadata
+        self.render_mode, self.metadata, self.start = render_mode, self.simulator.metadata, start
         self.action_space = self.simulator.action_space
         self.observation_space = spaces.Box(-np.inf, np.inf, (20,), np.float32)
         self.num_steps = 0
@@ -66,6 +68,8 @@ class PushTEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self.num_steps = 0
         if options is not None and options.get("start") is not None:
             state = self.set_state(state_of(np.asarray(options["start"]["observation"], np.float64)))
+        elif self.start is not None:
+            state = self.set_state(np.asarray(self.start, np.float64))
         return observed(state), info
 
     def set_state(self, state: NDArray[Any]) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,10 +14,12 @@ from fastapi.responses import Response
 from genplan.envs import ENVS, make_env
 from genplan.envs.layouts import layout_text
 from genplan.errors import LayoutError, UserError
-from genplan.serve import planning, schema
+from genplan.planners.base import LearnedPlanner
+from genplan.serve import planning, pusht, schema
 from genplan.serve.batching import Batcher
-from genplan.serve.catalogue import Catalogue, MissingError
+from genplan.serve.catalogue import Catalogue, MissingError, Played
 from genplan.tasks.grid import bot_expert
+from genplan.types import Task
 
 EXPERT_NAMES = ("expert", "bot")
 PROBLEMS = {
@@ -114,6 +117,33 @@ def landscape(body: schema.LandscapeRequest, services: Injected) -> schema.Lands
     return planning.landscape(planner, task, body.goal)
 
 
+@router.post("/pusht/start")
+def pusht_start(body: schema.StartRequest) -> schema.StartResponse:
+    """PushT's first state for a seed."""
+    return pusht.first_state(body.seed)
+
+
+@router.post("/pusht/plan")
+async def pusht_plan(body: schema.PushTPlanRequest, services: Injected) -> schema.PushTPlanResponse:
+    """Chunks of actions that the planner considers in a state of PushT, and the one that it would execute."""
+    request, key = resolve_pusht(services, body)
+    key = ("PushT plan", key, body.samples)
+    future = services.batcher.submit(key, partial(pusht.make_plans, samples=body.samples), request, priority=True)
+    response: schema.PushTPlanResponse = await asyncio.wrap_future(future)
+    return response
+
+
+@router.post("/pusht/episode")
+async def pusht_episode(body: schema.PushTEpisodeRequest, services: Injected) -> schema.PushTEpisodeResponse:
+    """A whole episode of PushT from a state, with replanning."""
+    request, key = resolve_pusht(services, body, body.max_steps)
+    request = replace(request, action_steps=body.action_steps or request.action_steps)
+    key = ("PushT episode", key, request.action_steps, body.max_steps)
+    future = services.batcher.submit(key, pusht.play_episodes, request, priority=False)
+    response: schema.PushTEpisodeResponse = await asyncio.wrap_future(future)
+    return response
+
+
 @router.get("/run")
 def run(
     services: Injected,
@@ -131,7 +161,23 @@ def resolve(
     task = planning.maze_task(body.maze, max_steps)
     if body.planner in EXPERT_NAMES:
         return planning.ResolvedRequest(bot_expert(), task, body.seed), ("expert", body.seed, id(body))
-    loaded = services.catalogue.load(body.planner)
-    planner = loaded.with_options(**body.options.model_dump(exclude_none=True)).for_spec(task.spec)
-    key = (body.planner, id(loaded), body.options.model_dump_json(), task.spec.geometry)
+    planner, key = learned(services, body, task, "maze")
     return planning.ResolvedRequest(planner, task, body.seed, planner.action_steps), key
+
+
+def resolve_pusht(
+    services: Services, body: schema.PushTRequest, max_steps: int = 300
+) -> tuple[planning.ResolvedRequest, Hashable]:
+    """The same of a request for PushT."""
+    task = pusht.pusht_task(body.start, max_steps)
+    planner, key = learned(services, body, task, "PushT")
+    return planning.ResolvedRequest(planner, task, body.seed, planner.action_steps), key
+
+
+def learned(
+    services: Services, body: schema.PlanRequest | schema.PushTRequest, task: Task, played: Played
+) -> tuple[LearnedPlanner, Hashable]:
+    """The learned planner of a request, with its options, and the key of requests that it can serve at once."""
+    loaded = services.catalogue.load(body.planner, played)
+    planner = loaded.with_options(**body.options.model_dump(exclude_none=True)).for_spec(task.spec)
+    return planner, (body.planner, id(loaded), body.options.model_dump_json(), task.spec.geometry)

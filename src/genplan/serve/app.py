@@ -24,6 +24,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from genplan import __version__
 from genplan.errors import UserError
+from genplan.files import short
 from genplan.serve import schema
 from genplan.serve.api import Services, router
 from genplan.serve.batching import BusyError
@@ -89,7 +90,8 @@ def validation_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     location = ".".join(str(part) for part in first["loc"][1:]) or "the request"
-    return JSONResponse({"detail": f"{location}: {first['msg']}"}, 422)
+    found = f", found {short(first['input'], 80)}" if isinstance(first["input"], int | float | str) else ""
+    return JSONResponse({"detail": f"{location}: {first['msg']}{found}"}, 422)
 
 
 def serve(folder: Path, host: str, port: int, open_browser: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from genplan import checkpoint, planners
+from genplan import checkpoint, planners, tasks
 from genplan import config as settings
 from genplan.envs import ENVS
 from genplan.envs.babyai import BABYAI_WORDS, babyai_spec
@@ -15,6 +15,7 @@ from genplan.files import MAX_LOG, NUMBER, parse_json, read_bytes
 from genplan.planners.base import LearnedPlanner
 from genplan.presets import TrainConfig
 from genplan.serve import schema
+from genplan.spec import PlanSpec
 
 MAX_DEPTH = 3  # folders below the served one in which runs are looked for
 MAZE_FIELDS = babyai_spec(3, 3).fields.keys()  # whatever the size
@@ -22,10 +23,20 @@ WEIGHTS, LOG = "model.safetensors", "log.jsonl"
 CURVES = ("loss/actions", "loss/states", "loss/goals", "accuracy/actions", "val/loss", "eval/success")
 RENAMED_CURVES = {"right/actions": "accuracy/actions", "held out/loss": "val/loss",
                   "validation/success": "eval/success"}  # in the logs of earlier versions  # fmt: skip
+Played = Literal["maze", "PushT", ""]  # what a planner can be tried on here
+NOUNS = {"maze": "mazes", "PushT": "PushT"}
 
 
 class MissingError(UserError):
     """A planner, task or run that does not exist."""
+
+
+def played_on(spec: PlanSpec) -> Played:
+    """Where planners of this spec can be tried."""
+    pusht = tasks.get("PushT").spec
+    if (spec.fields, spec.actions) == (pusht.fields, pusht.actions):
+        return "PushT"
+    return "maze" if spec.fields.keys() == MAZE_FIELDS else ""
 
 
 class Catalogue:
@@ -53,8 +64,8 @@ class Catalogue:
         trained = {name: path for name, path in self.runs().items() if (path / WEIGHTS).is_file()}
         return {f"pretrained:{name}": path for name, path in checkpoint.pretrained().items()} | trained
 
-    def load(self, name: str) -> LearnedPlanner:
-        """A planner by name; one that is being trained is loaded again when its weights changed."""
+    def load(self, name: str, played: Played = "maze") -> LearnedPlanner:
+        """A planner by name, for what it is tried on; one in training is loaded again when its weights changed."""
         if name not in self._paths or not (self._paths[name] / WEIGHTS).is_file():
             self._paths = self.paths()  # not at every request: reading folders takes too long
         if (path := self._paths.get(name)) is None:
@@ -65,10 +76,12 @@ class Catalogue:
                 _read_config(path)
                 self._loaded[path] = (modified, checkpoint.load_planner(path)[0])
             planner = self._loaded[path][1]
-        if planner.spec.fields.keys() != MAZE_FIELDS:
-            raise UserError(f"'{name}' observes {', '.join(planner.spec.fields)}, expected {', '.join(MAZE_FIELDS)}: "
-                            "only mazes are played here; follow its training below, and see its plans with: "
-                            "genplan plan RUN --task file.py:task --gif x.gif")  # fmt: skip
+        if not (found := played_on(planner.spec)):
+            raise UserError(f"'{name}' observes {', '.join(planner.spec.fields)}, expected what mazes or PushT "
+                            "show: only mazes and PushT are played here; follow its training on the page, and see its "
+                            "plans with: genplan plan RUN --task file.py:task --gif x.gif")  # fmt: skip
+        if found != played:
+            raise UserError(f"'{name}' is a planner of {NOUNS[found]}, expected one of {NOUNS[played]}")
         return planner
 
     def describe(self) -> schema.CatalogueResponse:
@@ -90,6 +103,7 @@ class Catalogue:
                 name=name,
                 method=config["method"],
                 task=config["task"],
+                plays=played_on(PlanSpec.from_json(config["spec"])),
                 horizon=settings.get(planner, "horizon", 1),
                 action_steps=settings.get(planner, "action_steps", 1),
                 defaults={option: settings.get(planner, option) for option in schema.Options.model_fields},

@@ -69,7 +69,7 @@ def _positions(geometry: Geometry, goals: Sequence[int]) -> list[schema.Position
     return [geometry.position(goal) for goal in dict.fromkeys(goals)]
 
 
-def _milliseconds(start_time: float) -> float:
+def milliseconds(start_time: float) -> float:
     return round(1000 * (time.perf_counter() - start_time), 1)
 
 
@@ -96,7 +96,7 @@ def make_plans(requests: Sequence[ResolvedRequest]) -> Generator[None, None, lis
             selected = int(plan.selected[row]) - row * len(energies)
         else:
             candidates, selected = [_single_frame(plan, row, geometry.pose(state))], 0
-        response = schema.PlanResponse(candidates=candidates, selected=selected, milliseconds=_milliseconds(start_time),
+        response = schema.PlanResponse(candidates=candidates, selected=selected, milliseconds=milliseconds(start_time),
                                        batch_size=len(batch))  # fmt: skip
         responses.append(response)
     return responses
@@ -191,7 +191,7 @@ def play_episodes(requests: Sequence[ResolvedRequest]) -> Generator[None, None, 
             reference[maze] = yield from expert_steps(request.task)
         episode.expert_steps = reference[maze]
     for episode in episodes:
-        episode.milliseconds = _milliseconds(start_time)
+        episode.milliseconds = milliseconds(start_time)
     return episodes
 
 

@@ -14,11 +14,18 @@ MAX_SIDE = 25  # cells
 MAX_BODY = 65_536  # bytes
 MAX_SEED = 2**31 - 1
 MAX_ACTION_STEPS = 50
+MAX_SAMPLES = 8  # plans that are drawn at once
+MAX_TURN = 1000.0  # radians
 
 Row = Annotated[str, Field(max_length=2 * MAX_SIDE, pattern="^[ -~]*$")]  # one line
 Position = tuple[int, int]
 Pose = tuple[int, int, int]  # x, y, direction (0 right, 1 down, 2 left, 3 up)
 PlannerName = Annotated[str, Field(max_length=200, examples=["pretrained:MazeS4G1"])]
+Pixels = Annotated[float, Field(ge=0, le=512, allow_inf_nan=False)]
+Angle = Annotated[float, Field(ge=-MAX_TURN, le=MAX_TURN, allow_inf_nan=False)]
+Start = tuple[Pixels, Pixels, Pixels, Pixels, Angle]  # PushT's state, as it is asked for
+State = tuple[float, float, float, float, float]  # x and y of the agent, x, y and angle of the block
+Point = tuple[float, float]
 
 
 class Strict(BaseModel):
@@ -141,10 +148,68 @@ class LandscapeResponse(BaseModel):
     energy: list[list[float | None]] = Field(description="per row and column, in nats; None where walls are")
 
 
+class StartRequest(Strict):
+    seed: int = Field(1234, ge=0, le=MAX_SEED)
+
+
+class StartResponse(BaseModel):
+    start: State
+    max_steps: int
+
+
+class PushTRequest(Strict):
+    planner: PlannerName
+    start: Start = Field(description="x and y of the agent, x, y and angle of the block, in pixels and radians",
+                         examples=[(100.0, 400.0, 250.0, 300.0, 1.5)])  # fmt: skip
+    options: Options = Options()
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="of the planner's random draws")
+
+
+class PushTPlanRequest(PushTRequest):
+    samples: int = Field(1, ge=1, le=MAX_SAMPLES, description="how many plans are drawn, each with its own candidates")
+
+
+class Chunk(BaseModel):
+    actions: list[Point] = Field(description="where the agent is to go, step by step")
+    energy: float | None = Field(description="None: the method has no energies")
+
+
+class PushTPlanResponse(BaseModel):
+    candidates: list[Chunk] = Field(description="of all plans that were drawn")
+    selected: int = Field(description="the candidate that an episode of the same seed begins with")
+    frames: list[list[Point]] = Field(description="the actions that were most likely at every network call; empty of "
+                                      "methods without denoising steps")  # fmt: skip
+    milliseconds: float
+    batch_size: int
+
+
+class PushTEpisodeRequest(PushTRequest):
+    action_steps: int | None = Field(None, ge=1, le=MAX_ACTION_STEPS, description="actions executed of each plan")
+    max_steps: int = Field(300, ge=1, le=300)
+
+
+class PushTStep(BaseModel):
+    """One executed action, and the situation after it."""
+
+    state: State
+    coverage: float
+    plan: int  # index of the plan that it belongs to
+    plan_step: int  # which action of that plan it is
+
+
+class PushTEpisodeResponse(BaseModel):
+    start: State
+    steps: list[PushTStep]
+    plans: list[Chunk]
+    success: bool
+    milliseconds: float
+
+
 class PlannerResponse(BaseModel):
     name: str
     method: str
     task: str
+    plays: Literal["maze", "PushT", ""] = Field(description="on what it can be tried here")
     horizon: int
     action_steps: int
     defaults: dict[str, int | float | str | None] = Field(

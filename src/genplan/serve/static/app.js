@@ -5,14 +5,12 @@ import { COLORS, html } from "./draw.js";
 import { changeMission, loadMaze, setMaze, showTools } from "./editor.js";
 import { fromLink } from "./link.js";
 import {
-  $, fillSelect, findPlanner, hasOption, OPTIONS, readNumber, refreshCatalogue, restoreFields, runTask, saveLink,
+  $, fillSelect, findPlanner, hasOption, OPTIONS, ORDERS, readNumber, refreshCatalogue, restoreFields, runTask, saveLink,
   setDefaults, showMessage, state,
 } from "./page.js";
 import { plan, repeatLast, run, toggleLandscape } from "./planning.js";
 import { followRun } from "./training.js";
 import { clearResults, player, show } from "./view.js";
-
-const ORDERS = ["random", "confidence", "margin", "near-to-far", "chain"];
 
 function restoreLink() {
   const text = location.hash.slice(1), content = fromLink(text);
@@ -78,6 +76,10 @@ function listenToSettings(on) {
   on("training", "focus", () => refreshCatalogue().catch(() => {}));
   on("training", "change", followRun);
   on("use-run", "click", () => {
+    if (findPlanner($("training").value).plays === "PushT") {
+      location.href = `pusht.html#${new URLSearchParams({ planner: $("training").value })}`;
+      return;
+    }
     $("planner").value = $("training").value;
     setDefaults();
     saveLink();

@@ -6,6 +6,7 @@ import { toLink } from "./link.js";
 
 export const $ = (id) => document.getElementById(id);
 export const OPTIONS = ["iterations", "temperature", "order", "num-candidates"]; // of the sampler
+export const ORDERS = ["random", "confidence", "margin", "near-to-far", "chain"];
 const LINKED = ["task", "seed", "planner", "compare", ...OPTIONS, "action-steps", "slip", "sample-seed"];
 
 export const state = {
@@ -43,6 +44,11 @@ export function findPlanner(name) {
   return state.catalogue.planners.find((planner) => planner.name === name);
 }
 
+// The planners that can be tried on this page: of mazes, or of PushT.
+export function playable() {
+  return state.catalogue.planners.filter((planner) => planner.plays === document.body.dataset.plays);
+}
+
 export function hasOption(id, value) {
   const { options } = $(id);
   return !options || [...options].some((option) => option.value === value);
@@ -58,7 +64,7 @@ export function fillSelect(select, values, label = (value) => value) {
 // Planners and runs as they are now: trainings start and advance while the page is open.
 export async function refreshCatalogue() {
   state.catalogue = await fetchApi("api/catalogue");
-  const names = state.catalogue.planners.map((planner) => planner.name);
+  const names = playable().map((planner) => planner.name);
   fillSelect($("planner"), names);
   fillSelect($("compare"), ["", "expert", ...names], (name) => name || "nothing");
   fillSelect($("training"), ["", ...state.catalogue.runs], (name) => name || "choose a run to follow");

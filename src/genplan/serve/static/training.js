@@ -43,5 +43,5 @@ function showProgress(name, { curves: added, task, step, steps }) {
   for (const [curve, points] of Object.entries(added)) curves[curve] = [...(curves[curve] ?? []), ...points];
   $("progress").textContent = `${task}: step ${step} of ${steps}`;
   $("curves").replaceChildren(...Object.entries(curves).filter(([, points]) => points.length > 1).map(([title, points]) => chart(title, points)));
-  $("use-run").hidden = !findPlanner(name);
+  $("use-run").hidden = !findPlanner(name)?.plays;
 }
