@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from genplan.flow import Rng
-from genplan.models.residual_codes import ResidualCodes
+from genplan.models.chunk_codes import ChunkCodes
 from genplan.models.settings import EncoderConfig, MemoryConfig
 from genplan.models.stack import ObservationStack
 from genplan.spec import PlanSpec
@@ -27,12 +27,12 @@ class OffsetHead(nn.Module):
     """
 
     def __init__(
-        self, spec: PlanSpec, network: EncoderConfig, memory: MemoryConfig, codec: ResidualCodes, num_chunks: int,
+        self, spec: PlanSpec, network: EncoderConfig, memory: MemoryConfig, codec: ChunkCodes, num_chunks: int,
         sees_goals: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         width, goals = network.hidden_size, spec.goals
-        self.levels, self.size = codec.levels, codec.words.shape[-1]
+        self.levels, self.size = codec.levels, codec.size
         self.observations = ObservationStack(spec, spec.step_fields, network, memory)
         self.words = nn.Linear(self.size, width)
         self.num_levels = nn.Embedding(self.levels + 1, width)
@@ -55,12 +55,12 @@ class OffsetHead(nn.Module):
         return answer
 
     def loss(
-        self, codec: ResidualCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
+        self, codec: ChunkCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
         valid: Tensor, rng: Rng,
     ) -> Tensor:  # fmt: skip
         """The mean absolute error over chunks `valid` [B, N], in units of the deviation."""
         number = valid.shape[1]
-        num_levels = rng.fold(RNG_LEVELS).integers(self.levels + 1, (number,))
+        num_levels = codec.draw_levels(rng.fold(RNG_LEVELS), (number,))
         scaled = codec.scaled(tokens, num_levels)
         missing = codec.normalized(batch.actions, origin) - scaled
         found = self(batch.current, batch.history, scaled, num_levels, goals)
