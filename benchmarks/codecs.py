@@ -6,8 +6,8 @@ python benchmarks/codecs.py [--tasks PushT Kitchen] [--planner-steps N] [--seed 
 Codecs are fitted as in a run, on its training episodes. Errors are means over all chunks of the held-out episodes and
 over dimensions, in % of a dimension's range: of demonstrated actions, relative to what is observed, and of the action
 space. They are without the offset that a planner predicts. With --planner-steps, GenPlan-M is trained for as many steps
-with each codec, on one thread: then the same errors with the true codes and the predicted offset, and the metrics of
-50 validation seeds. Prints Markdown.
+with each codec, on one thread: then the errors of the true codes without and with the offset that it predicts, and the
+metrics of 50 validation seeds. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -107,22 +107,25 @@ def planner_row(task: Task, train: Sequence[Episode], config: CodecConfig, steps
         trainer = runs.create_run(Path(folder) / "run", task.name, "GenPlan-M", planner_config, training)
         trainer.fit()
         planner, seconds = trainer.ema.model(trainer.planner), trainer.cpu_seconds
-        error = offset_error(planner, trainer)
-    found = percent(error, ranges(task, train))
+        found = [one for error in chunk_errors(planner, trainer) for one in percent(error, ranges(task, train))]
     scores = evaluate(planner, task, VALIDATION_SEEDS[:EPISODES], baseline=None).planner.metrics
     return [*found, *(format(score.value, ".3f") for score in scores.values() if score is not None), f"{seconds:.0f}"]
 
 
 @torch.inference_mode()
-def offset_error(planner: LearnedPlanner, trainer: Trainer) -> Tensor:
-    """Of held-out chunks, with their own codes and goals, [N, A]: always the same windows."""
-    errors = []
+def chunk_errors(planner: LearnedPlanner, trainer: Trainer) -> list[Tensor]:
+    """Of held-out chunks, with their own codes and goals, [N, A]: without and with the offset; always the same windows.
+
+    Unlike the chunks of the other table, they have the transforms of the task that stand in the place of episodes.
+    """
+    errors: list[list[Tensor]] = [[], []]
     for number in range(HELD_OUT_BATCHES):
         batch = trainer.held_out.sample(trainer.config.batch_size, Rng.of(0, number), augment=False)
         tokens, _ = planner.plan_tokens(batch)
-        actions = planner.decode(tokens["actions"], batch.current, batch.history, tokens.get("goals"))
-        errors.append((actions - batch.actions).abs()[batch.valid["actions"]])
-    return torch.cat(errors)
+        for history, found in zip((None, batch.history), errors, strict=True):  # without history there is no offset
+            actions = planner.decode(tokens["actions"], batch.current, history, tokens.get("goals"))
+            found.append((actions - batch.actions).abs()[batch.valid["actions"]])
+    return [torch.cat(one) for one in errors]
 
 
 def table(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
@@ -148,7 +151,7 @@ def main() -> None:
             labels: Any = [
                 metric if isinstance(metric, str) else metric.label or metric.name for metric in task.metrics
             ]
-            columns = [*of, *labels, "CPU-seconds"]
+            columns = [*of, *(f"{one}, with offset" for one in of), *labels, "CPU-seconds"]
             rows = {key: planner_row(task, train, CODECS[key], arguments.planner_steps, arguments.seed)
                     for key in SHOWN_TO_PLANNERS}  # fmt: skip
         print(f"\n{name}, {len(train)} episodes, {len(held_out)} held out\n\n{table(columns, rows)}", flush=True)
