@@ -84,4 +84,4 @@ def test_names_of_codecs():
     assert planners.codec_class("bins") is CODECS["bins"]
     planners.use_codec(None)
     planners.use_codec("bins")  # ships already
-    assert set(CODECS) == {"identity", "bins", "residual"}
+    assert set(CODECS) == {"identity", "bins", "residual", "learned", "fsq"}

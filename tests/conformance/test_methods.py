@@ -13,6 +13,7 @@ from genplan.planners import METHODS
 MAX_SECONDS = 120  # of one core, for all combinations
 PRIVILEGED = "it says privileged = True"
 STATES_SHOWN = [("grid", "identity"), ("category", "identity")]  # with discrete actions: a step model can be learnt
+CHUNK_CODECS = [name for name, codec in codecs.CODECS.items() if issubclass(codec, codecs.ChunkCodes)]
 CASES = [(method, kind, codec) for method in METHODS for kind in KINDS for codec in CODECS
          if ((kind, codec) in STATES_SHOWN or not method.endswith("-step"))
          and (not METHODS[method].continuous or (codec == "bins" and kind != "grid"))]  # fmt: skip
@@ -31,6 +32,15 @@ def measured():
 def test_every_rule_is_kept(method, kind, codec):
     findings = list(check_method(method, [kind], [codec], fresh_process=False))
     assert len(findings) == 10
+    assert [str(one) for one in findings if one.outcome == "broken"] == []
+    assert {one.reason for one in findings if one.outcome == "skipped"} <= {PRIVILEGED}
+
+
+@pytest.mark.parametrize("method", ["GenPlan-M", "GenPlan-U", "VQ-BeT"])
+@pytest.mark.parametrize("codec", CHUNK_CODECS)
+def test_every_rule_is_kept_with_codes_of_chunks(method, codec):
+    findings = list(check_method(method, ["vector"], [codec], fresh_process=method == "GenPlan-M"))
+    assert len(findings) == 10 + (method == "GenPlan-M")
     assert [str(one) for one in findings if one.outcome == "broken"] == []
     assert {one.reason for one in findings if one.outcome == "skipped"} <= {PRIVILEGED}
 

@@ -15,7 +15,7 @@ from genplan.config import override
 from genplan.data import store
 from genplan.data.episodes import episode_from_arrays
 from genplan.errors import CheckpointError, UserError
-from genplan.models.codecs import CODECS, CodecConfig, ResidualCodes, demonstrated_actions, make_codec
+from genplan.models.codecs import CODECS, ChunkCodes, CodecConfig, demonstrated_actions, make_codec
 from genplan.presets import TrainConfig
 from genplan.rollout import EnvBatch, play, rollout
 from genplan.spec import Actions, Field, PlanSpec
@@ -23,7 +23,8 @@ from genplan.types import Task
 
 DISCRETE = Actions(5)
 CONTINUOUS = Actions(low=(-1.0, 0.0, -3.0), high=(1.0, 10.0, 3.0))
-SPACES = {"identity": DISCRETE, "bins": CONTINUOUS, "residual": CONTINUOUS}
+SPACES = dict.fromkeys(CODECS, CONTINUOUS) | {"identity": DISCRETE}
+CHUNKED = [name for name, codec in CODECS.items() if issubclass(codec, ChunkCodes)]
 BINS = 16
 
 
@@ -50,16 +51,16 @@ def sample(actions, number, seed=0):
 
 def bound(codec):
     """The largest error of a round trip, per dimension: half a bin of the fitted range, and nothing for tokens."""
-    if isinstance(codec, ResidualCodes):  # as it was stated for the same chunks
+    if isinstance(codec, ChunkCodes):  # as it was stated for the same chunks
         return torch.tensor(fit(codec, sample(CONTINUOUS, 500))["max_error"])
     return (codec.high - codec.low) / codec.stream.size / 2 if hasattr(codec, "low") else torch.tensor(0)
 
 
 def test_every_codec_is_tested_and_can_be_chosen():
-    assert set(SPACES) == set(CODECS)
+    assert set(CODECS) == {"identity", "bins", "residual", "learned", "fsq"}
     for name, actions in SPACES.items():
         assert type(make_codec(actions, override(CodecConfig(), codec=name))) is CODECS[name]
-        if name != "residual":
+        if name not in CHUNKED:
             assert type(make_codec(actions, CodecConfig())) is CODECS[name]  # auto
 
 
@@ -73,7 +74,7 @@ def test_a_round_trip_stays_within_the_bound(name):
     assert 0 <= tokens.min() <= tokens.max() < codec.stream.size
     errors = (codec.decode(tokens, None) - actions).abs()
     assert (errors <= bound(codec) * 1.001).all()
-    if name != "residual":  # where words of two levels add up, others may be nearer
+    if name not in CHUNKED:  # of their codes others may be nearer
         assert torch.equal(codec.encode(codec.decode(tokens, None), None), tokens)
 
 
@@ -137,7 +138,7 @@ def test_values_out_of_range_are_clipped_and_counted(name):
     actions[0, 1, 2], actions[1, 3, 0], actions[1, 3, 1] = 2.9, -0.99, 9.9  # in two of eight actions
     tokens = codec.encode(actions, None)
     assert codec.is_clipped(actions, None).nonzero().tolist() == [[0, 1], [1, 3]]
-    if name == "residual":  # the nearest of its words
+    if name in CHUNKED:  # the nearest of its codes
         assert torch.isfinite(codec.decode(tokens, None)).all()
         return
     assert (tokens[0, 1, 2], tokens[1, 3, 0]) == (BINS - 1, 0)

@@ -18,7 +18,7 @@ from genplan.tasks.experts import ExpertPlanner
 from genplan.types import TRAIN_SEEDS, Episode, Task
 
 KINDS = get_args(Kind)
-CODECS = ("identity", "bins")  # for discrete and for continuous actions
+CODECS = ("identity", "bins")  # that `auto` chooses for discrete and for continuous actions
 SYMBOLS, STEPS, EPISODES = 4, 6, 24
 VALUES = np.array([-0.75, -0.25, 0.25, 0.75], np.float32)  # of symbols, as numbers
 TOLERANCE = 0.2  # of a continuous action; with a bin per symbol, half a bin is 0.1875
@@ -73,7 +73,7 @@ def _policy(env: Any) -> Any:
 
 @cache
 def identity_task(kind: Kind, codec: str, goals: bool = False) -> Task:
-    """`codec`: identity, for discrete actions, or bins, for continuous ones; with `goals`, a stream of them."""
+    """`codec`: identity, for discrete actions, or another, for continuous ones; with `goals`, a stream of them."""
     fields, streams = {"symbol": FIELDS[kind]}, dict[str, Stream]()
     discrete, points_at = codec == "identity", "symbol" if kind == "grid" else None
     if kind == "grid":

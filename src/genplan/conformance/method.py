@@ -30,6 +30,7 @@ TINY: Mapping[str, Any] = {
     "hidden_size": 32, "num_heads": 2, "num_layers": 1, "encoder_iterations": 2, "horizon": 2, "iterations": 2,
     "context_length": 2, "bins": 4, "temperature": 0.1,
 }  # fmt: skip
+TINY_CHUNKS: Mapping[str, Any] = {"chunk": 2, "levels": 2, "codes": 4}  # of codecs whose codes stand for chunks
 ROUND, MAX_STEPS, BATCH_SIZE, LEARNING_RATE = 40, 600, 64, 5e-3
 EPISODES, SHARE_RIGHT = 16, 0.95
 
@@ -45,7 +46,8 @@ class MethodCase(PlannerCase):
 
 def make_case(method: str, kind: Kind, codec: str) -> MethodCase:
     """With initial weights and a fitted codec; UserError if the method refuses the combination."""
-    settings = config.override(planners.default_settings(method), strict=False, **TINY)
+    chosen = {} if codec in CODECS else {"codec": codec, **TINY_CHUNKS}
+    settings = config.override(planners.default_settings(method), strict=False, **{**TINY, **chosen})
     goals = bool(config.get(settings, "privileged_goals", False))
     task, episodes = identity_task(kind, codec, goals), demonstrations(kind, codec, goals)
     planner = planners.build(method, task.spec, settings).eval()

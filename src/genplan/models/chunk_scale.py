@@ -59,11 +59,16 @@ class ChunkScale(ActionCodec):
         chunks = values.reshape(len(values), -1, *self.mean.shape)
         return ((chunks - self.mean) / self.scale).flatten(2)
 
-    def restored(self, values: Tensor, origin: Tensor | None) -> Tensor:
-        """The reverse: actions inside the environment's space and what was demonstrated, whatever the values."""
+    def relative(self, values: Tensor) -> Tensor:
+        """Normalized chunks [B, N, chunk · A] -> actions [B, H, A] relative to their origin, if they have one, inside
+        what was demonstrated."""
         self.check()
         chunks = values.reshape(*values.shape[:-1], *self.mean.shape) * self.scale + self.mean
-        actions = torch.maximum(torch.minimum(chunks.flatten(1, 2), self.high), self.low)
+        return torch.maximum(torch.minimum(chunks.flatten(1, 2), self.high), self.low)
+
+    def restored(self, values: Tensor, origin: Tensor | None) -> Tensor:
+        """The reverse: actions inside the environment's space and what was demonstrated, whatever the values."""
+        actions = self.relative(values)
         actions = actions if origin is None else actions + origin[:, None]
         return torch.maximum(torch.minimum(actions, self.most), self.least)
 

@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from genplan.errors import UserError
 from genplan.models.action_codec import ActionCodec
+from genplan.models.chunk_codes import ChunkCodes
+from genplan.models.learned_codes import LearnedCodes, ScalarCodes
 from genplan.models.residual_codes import ResidualCodes
 from genplan.models.settings import CodecConfig
 from genplan.spec import Actions, PlanSpec, Stream
 from genplan.types import Episode
 
-__all__ = ["CODECS", "ActionCodec", "ResidualCodes", "UniformBins", "demonstrated_actions", "make_codec"]
+__all__ = ["CODECS", "ActionCodec", "ChunkCodes", "ResidualCodes", "UniformBins", "demonstrated_actions", "make_codec"]
 
 
 class UniformBins(ActionCodec):
@@ -76,7 +78,13 @@ class UniformBins(ActionCodec):
         return torch.maximum(torch.minimum(values, self.most), self.least)
 
 
-CODECS: dict[str, type[ActionCodec]] = {"identity": ActionCodec, "bins": UniformBins, "residual": ResidualCodes}
+CODECS: dict[str, type[ActionCodec]] = {
+    "identity": ActionCodec,
+    "bins": UniformBins,
+    "residual": ResidualCodes,
+    "learned": LearnedCodes,
+    "fsq": ScalarCodes,
+}
 
 
 def make_codec(actions: Actions, config: CodecConfig) -> ActionCodec:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from genplan.models.residual_codes import ResidualCodes
+from genplan.models.chunk_codes import ChunkCodes
 from genplan.models.settings import EncoderConfig, MemoryConfig
 from genplan.models.stack import ObservationStack
 from genplan.spec import PlanSpec
@@ -25,12 +25,12 @@ class OffsetHead(nn.Module):
     """
 
     def __init__(
-        self, spec: PlanSpec, network: EncoderConfig, memory: MemoryConfig, codec: ResidualCodes, num_chunks: int,
+        self, spec: PlanSpec, network: EncoderConfig, memory: MemoryConfig, codec: ChunkCodes, num_chunks: int,
         sees_goals: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         width, goals = network.hidden_size, spec.goals
-        self.levels, self.size = codec.levels, codec.words.shape[-1]
+        self.levels, self.size = codec.levels, codec.size
         self.observations = ObservationStack(spec, spec.step_fields, network, memory)
         self.words = nn.Linear(self.size, width)
         self.num_levels = nn.Embedding(self.levels + 1, width)
@@ -53,11 +53,11 @@ class OffsetHead(nn.Module):
         return answer
 
     def loss(
-        self, codec: ResidualCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
+        self, codec: ChunkCodes, batch: Batch, origin: Tensor | None, tokens: Tensor, goals: Tensor | None,
         valid: Tensor,
     ) -> Tensor:  # fmt: skip
         """The mean absolute error over chunks `valid` [B, N] and numbers of levels, in units of the deviation."""
-        num_levels = torch.arange(self.levels + 1, device=valid.device)
+        num_levels = torch.tensor(codec.level_choices, device=valid.device)
         scaled = codec.scaled(tokens[:, None], num_levels[:, None])  # [B, L, N, size]
         missing = codec.normalized(batch.actions, origin)[:, None] - scaled
         found = self(batch.current, batch.history, scaled, num_levels, goals)

@@ -9,74 +9,63 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from genplan.models.chunk_scale import ChunkScale
+from genplan.models.chunk_codes import ChunkCodes
 from genplan.models.settings import CodecConfig
-from genplan.spec import Actions, Stream
+from genplan.spec import Actions
 
 ROUNDS = 30  # of k-means
 MOST_CHUNKS = 40_000  # from which it learns
 
 
-class ResidualCodes(ChunkScale):
+class ResidualCodes(ChunkCodes):
     """`levels` codes of `codes` words each for every `chunk` actions.
 
     Error of a chunk: what the words of all levels leave over; `fit` states the largest and the mean, and how many words
     of every level are used.
     """
 
-    has_offset = True
     words: Tensor
 
     def __init__(self, actions: Actions, config: CodecConfig) -> None:
-        super().__init__(actions, config.chunk)
-        self.levels = config.levels
-        self.stream = Stream(config.codes, (config.levels,))
+        super().__init__(actions, config, config.codes)
         self.register_buffer("words", torch.full((config.levels, config.codes, self.size), torch.nan))
 
-    @torch.no_grad()
-    def fit(self, actions: Tensor) -> dict[str, float]:
-        super().fit(actions)
-        generator = torch.Generator().manual_seed(0)
-        actions = actions.reshape(-1, *self.mean.shape)
-        values = ((actions - self.mean) / self.scale).flatten(1)
-        rest = values[torch.randperm(len(values), generator=generator)[:MOST_CHUNKS]]
-        for level in range(self.levels):
-            self.words[level] = k_means(rest, self.stream.size, generator)
-            rest = rest - self.words[level][nearest(rest, self.words[level])]
-        tokens = self._tokens(values)
-        error = (self.restored(self.scaled(tokens)[:, None], None) - actions).abs()
-        found = {"mean_error": float(error.mean()), "max_error": float(error.max())}
-        for level, column in enumerate(tokens.T):
-            used = torch.bincount(column, minlength=self.stream.size).double()
-            share = used / used.sum()
-            found[f"codes_used_{level + 1}"] = float((used > 0).double().mean())
-            found[f"perplexity_{level + 1}"] = float(torch.exp(-(share * share.clamp(min=1e-12).log()).sum()))
-        return found
+    def fit_codes(self, values: Tensor, generator: torch.Generator) -> None:
+        some = values[torch.randperm(len(values), generator=generator)[:MOST_CHUNKS]]
+        self.words.copy_(residual_words(some, self.levels, self.stream.size, generator))
 
-    def _tokens(self, values: Tensor) -> Tensor:
-        """Normalized chunks [N, chunk · A] -> [N, levels]."""
-        tokens = []
-        for words in self.words:
-            tokens.append(nearest(values, words))
-            values = values - words[tokens[-1]]
-        return torch.stack(tokens, -1)
-
-    def encode(self, actions: Tensor, origin: Tensor | None) -> Tensor:
-        values = self.normalized(actions, origin)
-        return self._tokens(values.flatten(0, 1)).reshape(*values.shape[:2], self.levels)
+    def tokens_of(self, values: Tensor) -> Tensor:
+        return residual_tokens(values, self.words)
 
     def scaled(self, tokens: Tensor, num_levels: Tensor | None = None) -> Tensor:
-        """The sum of the code words of tokens [..., levels], as normalized chunks [..., chunk · A].
-
-        num_levels  how many of the levels are added up [...]; all by default
-        """
+        """The sum of the code words of all levels that are used."""
         self.check()
-        levels = torch.arange(self.levels, device=tokens.device)
-        words = self.words[levels, tokens]  # [..., levels, chunk · A]
-        return (words if num_levels is None else words * (levels < num_levels[..., None])[..., None]).sum(-2)
+        return sum_of_words(self.words, tokens, num_levels)
 
-    def decode(self, tokens: Tensor, origin: Tensor | None) -> Tensor:
-        return self.restored(self.scaled(tokens), origin)
+
+def residual_words(values: Tensor, levels: int, number: int, generator: torch.Generator) -> Tensor:
+    """Words [levels, number, D] of values [N, D]."""
+    words = []
+    for _ in range(levels):
+        words.append(k_means(values, number, generator))
+        values = values - words[-1][nearest(values, words[-1])]
+    return torch.stack(words)
+
+
+def residual_tokens(values: Tensor, words: Tensor) -> Tensor:
+    """Values [N, D] -> [N, levels]: at each of its levels, the nearest of words [levels, K, D] to what is left over."""
+    tokens = []
+    for level in words:
+        tokens.append(nearest(values, level))
+        values = values - level[tokens[-1]]
+    return torch.stack(tokens, -1)
+
+
+def sum_of_words(words: Tensor, tokens: Tensor, num_levels: Tensor | None) -> Tensor:
+    """Of words [levels, K, D], those of tokens [..., levels], up to so many levels [...], added up: [..., D]."""
+    levels = torch.arange(len(words), device=tokens.device)
+    found = words[levels, tokens]  # [..., levels, D]
+    return (found if num_levels is None else found * (levels < num_levels[..., None])[..., None]).sum(-2)
 
 
 def nearest(values: Tensor, words: Tensor) -> Tensor:

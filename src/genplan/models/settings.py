@@ -98,12 +98,12 @@ class SamplerConfig:
 class CodecConfig:
     """How actions become tokens. `auto`: identity for discrete actions, bins for continuous ones."""
 
-    codec: str = "auto"  # auto, identity, bins, residual, or file.py:Class
+    codec: str = "auto"  # auto, identity, bins, residual, learned, fsq, or file.py:Class
     bins: int = 64  # per dimension of a continuous action
-    chunk: int = 8  # actions that residual codes stand for together
-    levels: int = 3  # of residual codes, each of which refines those before
-    codes: int = 32  # words of each level
-    used_levels: int | None = None  # levels that are decoded when planning; None: all; 0: by goals alone
+    chunk: int = 8  # actions that the codes of residual, learned and fsq stand for together
+    levels: int = 3  # of such codes, each of which refines those before; fsq: its tokens
+    codes: int = 32  # words of each level; fsq: at most so many points of the grid of a token
+    used_levels: int | None = None  # levels that are decoded when planning; None: all; 0: by goals alone; fsq: all or 0
 
     def __post_init__(self) -> None:
         at_least(self, 2, "bins", most=2**16)

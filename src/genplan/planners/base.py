@@ -17,10 +17,9 @@ from genplan.config import leaves, override
 from genplan.data.windows import TaskMixture, Windows
 from genplan.errors import UserError
 from genplan.flow import Rng
-from genplan.models.codecs import ActionCodec, demonstrated_actions, make_codec
+from genplan.models.codecs import ActionCodec, ChunkCodes, demonstrated_actions, make_codec
 from genplan.models.encoders import Encoding, fit_statistics
 from genplan.models.offset import OffsetHead
-from genplan.models.residual_codes import ResidualCodes
 from genplan.models.settings import MemoryConfig
 from genplan.planners.memory import HistoryBuffer, PlannerMemory, SceneCache, VisitMemory
 from genplan.spec import Geometry, PlanSpec
@@ -57,7 +56,7 @@ class LearnedPlanner(nn.Module):
                 "the method gets its goals from the simulator, and the task has no goals; use DT-noGC or LEAP-noGC"
             )
         self.codec = self.make_codec(spec, self.config)
-        self._check_memory()
+        self._check_settings()
 
     @classmethod
     def resolved(cls, config: Any, spec: PlanSpec) -> Any:
@@ -68,7 +67,9 @@ class LearnedPlanner(nn.Module):
         """How actions become what the method predicts."""
         return make_codec(spec.actions, config.codec)
 
-    def _check_memory(self) -> None:
+    def _check_settings(self) -> None:
+        if isinstance(self.codec, ChunkCodes):
+            self.codec.num_used(self.config.codec.used_levels)
         memory: MemoryConfig = self.config.memory
         codes = self.codec.stream
         one_token = self.codec.chunk == 1 and not codes.shape and codes.size == self.spec.actions.n
@@ -141,7 +142,7 @@ class LearnedPlanner(nn.Module):
 
     def make_offset_head(self, sees_goals: bool = True) -> OffsetHead | None:
         """What predicts the offsets of action codes; None where there are none."""
-        if not isinstance(self.codec, ResidualCodes):
+        if not isinstance(self.codec, ChunkCodes):
             return None
         config, number = self.config, self.needs.horizon // self.codec.chunk
         return OffsetHead(self.spec, config.network, config.memory, self.codec, number, sees_goals)
@@ -149,7 +150,7 @@ class LearnedPlanner(nn.Module):
     def offset_loss(
         self, head: OffsetHead, batch: Batch, tokens: Mapping[str, Tensor], valid: Mapping[str, Tensor]
     ) -> Tensor:
-        assert isinstance(self.codec, ResidualCodes)
+        assert isinstance(self.codec, ChunkCodes)
         counted, goals = valid["actions"][..., 0], tokens.get("goals")
         if goals is not None and head.goal is not None:
             counted = counted & valid["goals"].flatten(2).all(-1)
@@ -160,10 +161,9 @@ class LearnedPlanner(nn.Module):
     ) -> Tensor:
         """Action tokens of plans -> actions [n, H, *A]: the one place where a codec is undone."""
         head: OffsetHead | None = getattr(self, "offset", None)
-        if head is None or history is None or not isinstance(self.codec, ResidualCodes):
+        if head is None or history is None or not isinstance(self.codec, ChunkCodes):
             return self.codec.decode(tokens, self.origin(observations))
-        used = self.codec.levels if self.config.codec.used_levels is None else self.config.codec.used_levels
-        levels = torch.full((1,), used, device=tokens.device)
+        levels = torch.tensor([self.codec.num_used(self.config.codec.used_levels)], device=tokens.device)
         scaled = self.codec.scaled(tokens[:, None], levels[:, None])
         offset = head(observations.only(self.spec.step_fields), history, scaled, levels, goals)
         return self.codec.restored((scaled + offset).squeeze(1), self.origin(observations))
@@ -305,7 +305,7 @@ class LearnedPlanner(nn.Module):
         other = type(self).__new__(type(self))
         nn.Module.__init__(other)
         other.__dict__.update({**self.__dict__, **changed})
-        other._check_memory()
+        other._check_settings()
         return other
 
 

@@ -1,9 +1,9 @@
 """VQ-BeT: code words of a chunk, one after the other, and a continuous offset (Lee et al., 2024).
 
 Details
-- Codes are residual code words of chunks (`models/residual_codes.py`: clusters, in place of the original's learnt
-  autoencoder), the same that GenPlan's plans are made of; the offset is predicted by the same head, from the same
-  labels.
+- Codes are residual code words of chunks (`models/residual_codes.py`: clusters), the same that GenPlan's plans are made
+  of; with the codec `learned` they are between a learnt encoder and decoder, as the original's. The offset is predicted
+  by the same head, from the same labels.
 - A causal transformer reads what is observed (one token: the stack of observations that all chunk planners share) and
   the code words so far, and answers with the next; the original's predicts both words of two levels from one token.
 - Cross-entropy in place of the focal loss. Codes are drawn at `temperature`.
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from genplan.errors import UserError
 from genplan.flow import Rng, apply_temperature
-from genplan.models.codecs import ActionCodec, ResidualCodes
+from genplan.models.codecs import ActionCodec, ChunkCodes, make_codec
 from genplan.models.settings import CodecConfig, MemoryConfig, NetworkConfig, at_least
 from genplan.planners.chunks import ChunkPlanner
 from genplan.spec import PlanSpec
@@ -50,7 +50,7 @@ class VQBeT(ChunkPlanner):
     Config = VQBeTConfig
     config: VQBeTConfig
     options = (*ChunkPlanner.options, "temperature", "used_levels")
-    codec: ResidualCodes
+    codec: ChunkCodes
 
     def __init__(self, spec: PlanSpec, config: VQBeTConfig) -> None:
         super().__init__(spec, config)
@@ -67,12 +67,14 @@ class VQBeT(ChunkPlanner):
 
     @classmethod
     def resolved(cls, config: VQBeTConfig, spec: PlanSpec) -> VQBeTConfig:
-        if config.codec.codec not in ("auto", "residual"):
-            raise UserError(f"the method is for residual codes, found the codec '{config.codec.codec}'; leave it out")
-        return replace(config, codec=replace(config.codec, codec="residual", chunk=config.horizon))
+        name = "residual" if config.codec.codec == "auto" else config.codec.codec
+        return replace(config, codec=replace(config.codec, codec=name, chunk=config.horizon))
 
     def make_codec(self, spec: PlanSpec, config: VQBeTConfig) -> ActionCodec:
-        return ResidualCodes(spec.actions, config.codec)
+        codec = make_codec(spec.actions, config.codec)
+        if not isinstance(codec, ChunkCodes):
+            raise UserError(f"the method is for codes of chunks, found the codec '{config.codec.codec}'; leave it out")
+        return codec
 
     def logits(self, context: Tensor, codes: Tensor) -> Tensor:
         """Of the words of all levels up to one more than codes [B, n] are given: [B, n + 1, K]."""

@@ -39,8 +39,7 @@ class Mirror:
             fits = False
         if not fits or not np.isfinite(body).all():
             raise UserError(
-                f"the transform '{self.name}' has body {self.body!r:.80}, expected points (x, y), not all "
-                "on one line"
+                f"the transform '{self.name}' has body {self.body!r:.80}, expected points (x, y), not all on one line"
             )
         if isinstance(self.size, bool) or not isinstance(self.size, int | float) or not np.isfinite(self.size):
             raise UserError(f"the transform '{self.name}' has size {self.size!r}, expected a number")
