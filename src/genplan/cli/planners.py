@@ -157,10 +157,13 @@ def plan(
         confidence = " ".join(f"{number:.2f}" for number in made.confidence)
         screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")
     if gif is not None:
-        shaping = []
+        shaping, frame = [], frames.render_frame(chosen, env, observation)
         if made.trace is not None:
-            frame = frames.render_frame(chosen, env, observation)
             shaping = frames.plan_frames(spec, frame, observation, made.trace, mask, executed)
+        if chosen.action_points is not None:
+            labels, drawn = frames.action_labels(spec, made.actions), frames.draw_actions(frame, chosen, made.actions)
+            shaping.append(frames.add_caption(drawn, labels, [True] * len(labels), "the first plan"))
+        env.close()
         acting = loaded.planner.with_options(**planning.settings)
         pictures, outcome = frames.episode_frames(acting, chosen, seed)
         write_atomically(gif := gif.with_suffix(".gif"), frames.gif(pictures, shaping))

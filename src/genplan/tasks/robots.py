@@ -14,6 +14,7 @@ from genplan.types import Metric, Rollout, Task
 
 OBSERVED = "observation"
 AGENT = 18  # in PushT's observation the agent follows nine points of the block
+SIDE = 512  # of PushT's board
 SOLVED = 0.95  # of PushT's place covered
 LAST_STEPS = 50  # in which a planner should come to rest
 MOST_COUNTED = 4  # demonstrations complete four tasks, and the published number of tasks is capped there
@@ -48,7 +49,7 @@ def _solved(reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
 
 
 def pusht_task() -> Task:
-    actions = Actions(low=(0, 0), high=(512, 512), origin=(OBSERVED, AGENT), names=("x", "y"))
+    actions = Actions(low=(0, 0), high=(SIDE, SIDE), origin=(OBSERVED, AGENT), names=("x", "y"))
     return Task(
         name="PushT",
         make=partial(make_robot, "PushT"),
@@ -58,6 +59,7 @@ def pusht_task() -> Task:
         success=_solved,
         infos=("coverage", "iou", "speed"),
         metrics=PUSHT_METRICS,
+        action_points=lambda actions: actions / SIDE,
         dataset="genplan/PushT/human-v0",
         transforms=({"name": "hold_last", "steps": 16},),
         budget_minutes=20.0,
