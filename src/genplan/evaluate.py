@@ -191,6 +191,10 @@ class EvalConfig:
     baseline: str | None = None  # the random policy
     slip: float = 0.0  # probability that another action happens than the one chosen
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.slip <= 1:
+            raise UserError(f"slip is {self.slip}, expected 0 to 1")
+
     def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What `evaluate` is called with, but for the seeds; and the planner's config."""
         planner, config, task = names.load_for_eval(self.planner, self.task, self.options, self.method)

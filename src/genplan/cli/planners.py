@@ -88,8 +88,6 @@ def evaluate(
     if threads is not None:
         torch.set_num_threads(max(threads, 1))
     _require_least(episodes=(episodes, 1), seed=(seed, 0), execute=(planning.execute, 1), workers=(workers, 1))
-    if not 0 <= slip <= 1:
-        raise UserError(f"slip is {slip}, expected 0 to 1")
     console, name = Console(), f"{planner}, untrained" if untrained else planner
     setup = evaluation.EvalConfig(planner, task, method, planning.settings, untrained, baseline, slip)
     arguments, config = setup.load()  # mistakes are found before any process is started
@@ -160,9 +158,7 @@ def plan(
         shaping, frame = [], frames.render_frame(chosen, env, observation)
         if made.trace is not None:
             shaping = frames.plan_frames(spec, frame, observation, made.trace, mask, executed)
-        if chosen.action_points is not None:
-            labels, drawn = frames.action_labels(spec, made.actions), frames.draw_actions(frame, chosen, made.actions)
-            shaping.append(frames.add_caption(drawn, labels, [True] * len(labels), "the first plan"))
+        shaping += frames.first_plan(chosen, frame, made.actions)
         env.close()
         acting = loaded.planner.with_options(**planning.settings)
         pictures, outcome = frames.episode_frames(acting, chosen, seed)

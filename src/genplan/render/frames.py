@@ -120,6 +120,13 @@ def draw_actions(frame: Image.Image, task: Task, actions: NDArray[Any]) -> Image
     return frame
 
 
+def first_plan(task: Task, frame: Image.Image, actions: NDArray[Any]) -> list[Image.Image]:
+    """A picture of a plan by itself, where it can be drawn; else none."""
+    labels = action_labels(task.spec, actions)
+    drawn = add_caption(draw_actions(frame, task, actions), labels, [True] * len(labels), "the first plan")
+    return [] if task.action_points is None else [drawn]
+
+
 def add_caption(frame: Image.Image, labels: Sequence[str], highlighted: Sequence[bool], caption: str) -> Image.Image:
     """The frame with a caption and a line of labels under it; labels are cut to the width that they have."""
     taller = Image.new("RGB", (frame.width, frame.height + CAPTION_HEIGHT), (20, 20, 24))
@@ -194,8 +201,7 @@ def episode_frames(
     mission = spec.mission(batch.current[0]) or task.name
     frames: list[Image.Image] = []
     labels, states, goals, (came, arrival) = [], [], [], came_and_arrival((), None)  # of the current plan
-    total, success, done, number = 0.0, False, False, 0
-    actions = np.empty(0)
+    total, success, done, number, actions = 0.0, False, False, 0, np.empty(0)
     on_grid, every = _minigrid_geometry(spec) is not None, 1 if spec.actions.n else -(-task.max_steps // MAX_PICTURES)
     for number, step in enumerate(
         islice(rollout(planner, batch, action_steps=action_steps, execute=on_grid), limit), 1
