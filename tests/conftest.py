@@ -26,8 +26,9 @@ def entries_restored():
 SLOW = (
     "bench", "conformance", "report", "serve/test_browser.py", "data/test_store.py", "data/test_adapters.py",
     "models/test_codecs.py", "test_claims.py", "test_cli.py", "test_collect.py", "test_devices.py", "test_docs.py",
-    "test_examples.py", "test_jobs.py", "test_methods.py", "test_package.py", "test_pretrained.py",
-    "test_quickstart.py", "test_ring.py", "test_runs.py", "test_security.py", "test_tampering.py", "test_verify.py",
+    "test_examples.py", "test_jobs.py", "test_methods.py", "test_own_robot.py", "test_package.py", "test_parts.py",
+    "test_pretrained.py", "test_quickstart.py", "test_ring.py", "test_runs.py", "test_security.py", "test_tampering.py",
+    "test_verify.py",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import genplan.envs  # noqa: F401 (registers the environments)
 from genplan import planners, policy, tasks
 from genplan.errors import DataError, UserError
 from genplan.policy import Policy
-from genplan.rollout import EnvBatch, open_loop, play
+from genplan.rollout import EnvBatch, open_loop, play, rollout
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,17 @@ def test_what_a_plan_does_is_what_the_first_plan_of_an_evaluation_does(maze_poli
     assert found.planned.tolist() == expected.planned.tolist()
     assert found.came.tolist() == expected.came.tolist()
     assert dataclasses.replace(plan, states=None).execute(EnvBatch(task, [seed])) is None
+
+
+def test_drawn_plans_are_those_of_an_evaluation(maze_policy, env):
+    """At a temperature at which every draw shows."""
+    planner, task = maze_policy.planner.with_options(temperature=1.0), maze_policy.task
+    own = Policy(planner, task, maze_policy.config)
+    for seed in range(2000, 2004):
+        own.reset(seed)
+        plan = own.plan(env.reset(seed=seed)[0], keep_trace=False)
+        first = next(rollout(planner, EnvBatch(task, [seed])))
+        assert plan.actions.tolist() == first.plan.actions[0].tolist()
 
 
 def test_fields_and_own_observations_give_the_same_plan(maze_policy, env):

@@ -71,7 +71,7 @@ class Policy:
         if self._memory is None:
             self._memory = self.planner.reset(observations)
         planner = self.planner.with_options(**options) if options else self.planner
-        rng = Rng.of(seed, self._episode, self._num_plans)
+        rng = Rng.of(seed, self._episode, torch.tensor([self._num_plans]))  # as in `rollout`
         plan, self._memory = planner.plan(observations, self._memory, rng, self._ids, keep_trace=keep_trace)
         self._num_plans += 1
         parts = (plan.states, plan.goals, plan.confidence)

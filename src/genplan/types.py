@@ -312,6 +312,8 @@ class Task:
     label_subgoals: Callable[[Env], SubgoalLabeller] | None = None  # makes a labeller for an episode
     privileged_goals: Callable[[Env], list[int]] | None = None  # for privileged planners, never in an observation
     oracle_version: int = 1  # of what `privileged_goals` says; results of privileged planners depend on it
+    # Where actions [H, *A] lie on what the environment renders, [H, 2] from 0 to 1: planned ones are drawn there.
+    action_points: Callable[[NDArray[Any]], NDArray[Any]] | None = None
     references: Mapping[str, Callable[[int], int | None]] = field(default_factory=dict)  # seed -> steps; `shortest`
     dataset: str | None = None  # what is learnt from by default; None: demonstrations of the expert, collected
     transforms: tuple[Any, ...] = ()  # recipe of data transforms for training (genplan.data.transforms)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from genplan import tasks
+from genplan.cli import data_import
 from genplan.data import store
 from genplan.data.importers import LOG_HEADER, LOG_SIZES, read_kitchen, read_lerobot, read_log, read_pusht
 from genplan.errors import DataError
@@ -25,7 +26,7 @@ def test_pusht_as_npz_and_as_zarr_are_the_same(tmp_path):
     root = zarr.open_group(str(tmp_path / "one.zarr"), mode="w", zarr_format=2)
     for place, column in {"data/state": STATE, "data/action": ACTION, "meta/episode_ends": np.array([4, 9])}.items():
         root.create_array(place, data=column)
-    first, second = (read_pusht(tmp_path / name, task) for name in ("one.npz", "one.zarr"))
+    first, second = (list(read_pusht(tmp_path / name, task)) for name in ("one.npz", "one.zarr"))
     assert [len(one) for one in first] == [4, 5]
     for one, other in zip(first, second, strict=True):
         assert np.array_equal(one.observations["observation"], other.observations["observation"])
@@ -34,6 +35,17 @@ def test_pusht_as_npz_and_as_zarr_are_the_same(tmp_path):
     assert np.allclose(agent[:-1], STATE[4:, :2])
     assert np.array_equal(agent[-1], agent[-2])  # not recorded: repeated, and marked
     assert first[1].last_repeated
+
+
+def test_an_import_shows_how_far_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    np.savez(tmp_path / "one.npz", state=STATE, action=ACTION, episode_ends=[4, 9])
+    assert data_import("pusht", tmp_path / "one.npz", check=1) == 0
+    said = capsys.readouterr().out
+    for text in ("reading PushT", "2/2", "episodes/s", "replaying PushT", "4/4", "steps/s", "2 episodes, 9 steps"):
+        assert text in said
+    assert data_import("pusht", tmp_path / "one.npz") == 0
+    assert "exists already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -47,7 +59,7 @@ def test_damaged_recordings_are_refused(tmp_path, change, message):
     columns = {"state": STATE, "action": ACTION, "episode_ends": [4, 9], **change}
     np.savez(tmp_path / "one.npz", **{name: one for name, one in columns.items() if one is not None})
     with pytest.raises(DataError, match=message):
-        read_pusht(tmp_path / "one.npz", tasks.get("PushT"))
+        list(read_pusht(tmp_path / "one.npz", tasks.get("PushT")))
 
 
 def test_files_that_are_none_of_these_are_refused(tmp_path):
@@ -119,7 +131,7 @@ def test_lerobot_v3_is_read_and_stored(tmp_path, monkeypatch):
     spec = PlanSpec({"state": Field("vector", (3,))}, Actions(low=(-1, -1), high=(1, 1)))
     task = Task("Arm", lambda: None, spec, lambda env, raw: {"state": raw}, 10, None)
     write_lerobot(tmp_path / "arm")
-    episodes = read_lerobot(tmp_path / "arm", task)
+    episodes = list(read_lerobot(tmp_path / "arm", task))
     assert [len(one) for one in episodes] == [3, 4, 5]
     assert [one.observations["state"][0, 0] for one in episodes] == [0, 1, 2]
     assert np.array_equal(episodes[1].rewards, [0, 1, 2, 3])

@@ -26,7 +26,7 @@ def recorded(name, format_, task):
     path = DATA / name
     if not path.exists():
         pytest.skip("the recordings are not here")
-    return IMPORTERS[format_][1](path, tasks.get(task))
+    return list(IMPORTERS[format_][1](path, tasks.get(task)))
 
 
 @pytest.mark.parametrize("name", ROBOTS)

@@ -113,3 +113,38 @@ def test_continuous_actions_and_returns():
     frame = frames.render_frame(task, env, observation)
     codes = frames.plan_frames(task.spec, frame, observation, trace, mask=planner.codec.stream.size)
     assert len(codes) == 4
+
+
+def test_planned_actions_are_drawn_where_they_lie():
+    pytest.importorskip("gym_pusht")
+    task = tasks.get("PushT")
+    blank = Image.new("RGB", (100, 100), "white")
+    drawn = np.array(frames.draw_actions(blank, task, np.array([[51.2, 51.2], [460.8, 51.2]])))
+    changed = (drawn != 255).any(-1)
+    assert changed[10, 10:90].all()
+    assert not changed[20:].any()
+    assert drawn[10, 8].sum() < drawn[10, 92].sum()  # what is further ahead is fainter
+    other = tasks.get("Kitchen")
+    assert frames.draw_actions(blank, other, np.zeros((2, 9))) is blank
+
+
+def test_an_episode_of_a_robot_is_thinned_out_and_small():
+    pytest.importorskip("gym_pusht")
+    task = tasks.get("PushT")
+    pictures, outcome = frames.episode_frames(random_policy("uniform", task.spec.actions, None), task, 1)
+    assert len(pictures) == frames.MAX_PICTURES + 1
+    assert outcome == "not solved"
+    assert len(frames.gif(pictures)) < 1_000_000
+
+
+def test_without_a_renderer_one_is_told_what_to_do(monkeypatch):
+    pytest.importorskip("gymnasium_robotics")
+    task = tasks.get("Kitchen")
+    env = task.make_env()
+    observation = task.observe(env, env.reset(seed=0)[0])
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    with pytest.raises(
+        UserError, match=r"Kitchen cannot be drawn: .*; install libegl1 .*; .* leave out --gif"
+    ) as caught:
+        frames.render_frame(task, env, observation)
+    assert "\n" not in str(caught.value)

@@ -77,7 +77,7 @@ def data_import(
         name: Of the dataset (by default the one that the task learns from).
         check: How many episodes are replayed.
     """
-    from genplan.console import import_table
+    from genplan.console import import_table, progress
     from genplan.data import store
     from genplan.data.importers import IMPORTERS, replay
     from genplan.tasks import get
@@ -95,8 +95,17 @@ def data_import(
     if store.exists(target):
         console.print(f"{target} exists already; see: genplan data show {target}")
         return 0
-    episodes = read(source, chosen)
-    replayed = [(one, replay(chosen, one)) for one in episodes[: max(check, 0)]] if chosen.infos else []
+    recorded, episodes, replayed = read(source, chosen), [], []
+    with progress(console, f"reading {chosen.name}", len(recorded), "episodes") as on_progress:
+        for episode in recorded:
+            episodes.append(episode)
+            on_progress(1)
+    checked = episodes[: max(check, 0)] if chosen.infos else []
+    if checked:
+        with progress(console, f"replaying {chosen.name}", sum(map(len, checked)), "steps") as on_progress:
+            for episode in checked:
+                replayed.append((episode, replay(chosen, episode)))
+                on_progress(len(episode))
     store.write(target, chosen, episodes, {"expert": "recorded", "source": format, "versions": store.versions()})
     number, steps = len(episodes), sum(map(len, episodes))
     console.print(f"{target} written to {store.datasets_root()}: {number} episodes, {steps} steps")

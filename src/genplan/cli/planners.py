@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +55,7 @@ def evaluate(
     slip: float = 0.0,
     untrained: bool = False,
     baseline: str | None = None,
+    workers: int = 1,
     threads: int | None = None,
     json: Path | None = None,
 ) -> int:
@@ -70,39 +70,38 @@ def evaluate(
         slip: Probability that another action happens than the one chosen.
         untrained: Evaluate the same planner with an untrained network, as a control.
         baseline: The random policy to show beside (by default with the frequencies of the demonstrations, if known).
+        workers: Processes that share the seeds, one thread each: for slow simulators. The results are the same.
         threads: Of the network (by default one per core).
         json: Write everything measured to this file.
     """
     import torch
 
     from genplan import evaluate as evaluation
-    from genplan import names, runs
+    from genplan import runs
     from genplan.console import evaluation_table, progress
-    from genplan.envs.wrappers import SlipperyActions
     from genplan.files import write_json
+    from genplan.jobs import LocalExecutor
     from genplan.tasks.files import user_code_errors
 
+    if threads is not None and workers > 1:
+        raise UserError(f"workers is {workers}, and each has one thread; leave out --threads, or --workers")
     if threads is not None:
         torch.set_num_threads(max(threads, 1))
-    _require_least(episodes=(episodes, 1), seed=(seed, 0), execute=(planning.execute, 1))
-    if not 0 <= slip <= 1:
-        raise UserError(f"slip is {slip}, expected 0 to 1")
-    console, name, action_steps = Console(), planner, planning.execute
-    player, config, chosen = names.load_for_eval(name, task, planning.settings, method)
-    if slip and chosen.spec.actions.n is None:
-        raise UserError(f"slip is {slip}, and the actions of {chosen.name} are continuous: there is no other to happen")
-    if untrained:
-        name, player = f"{name}, untrained", names.untrained_control(player, config)
-    random = names.load_baseline(baseline, chosen, config)
-    seeds, total = range(seed, seed + episodes), episodes * (3 if chosen.expert else 2)
+    _require_least(episodes=(episodes, 1), seed=(seed, 0), execute=(planning.execute, 1), workers=(workers, 1))
+    console, name = Console(), f"{planner}, untrained" if untrained else planner
+    setup = evaluation.EvalConfig(planner, task, method, planning.settings, untrained, baseline, slip)
+    arguments, config = setup.load()  # mistakes are found before any process is started
+    chosen, seeds = arguments["task"], range(seed, seed + episodes)
+    total = episodes * (3 if chosen.expert else 2)
     with user_code_errors(name), progress(console, f"{name} on {chosen.name}", total, "episodes") as on_progress:
-        found = evaluation.evaluate(player, chosen, seeds, baseline=random, action_steps=action_steps,
-                                    wrapper=partial(SlipperyActions, probability=slip) if slip else None,
-                                    on_progress=on_progress)  # fmt: skip
+        if workers == 1:
+            found = evaluation.evaluate(seeds=seeds, on_progress=on_progress, **arguments)
+        else:
+            found = evaluation.evaluate_parts(setup, chosen, seeds, LocalExecutor(workers), workers, on_progress)
     console.print(evaluation_table(name, found))
     if json is not None:
-        write_json(json, evaluation.to_record(name, chosen, seeds, config, found, action_steps=action_steps,
-                                              commit=runs.commit()))  # fmt: skip
+        write_json(json, evaluation.to_record(name, chosen, seeds, config, found, commit=runs.commit(),
+                                              action_steps=planning.execute))  # fmt: skip
         console.print(f"written to {json}")
     return 0
 
@@ -156,10 +155,11 @@ def plan(
         confidence = " ".join(f"{number:.2f}" for number in made.confidence)
         screen.print(f"energy {made.energy:.2f} nats; confidence of each action: {confidence}")
     if gif is not None:
-        shaping = []
+        shaping, frame = [], frames.render_frame(chosen, env, observation)
         if made.trace is not None:
-            frame = frames.render_frame(chosen, env, observation)
             shaping = frames.plan_frames(spec, frame, observation, made.trace, mask, executed)
+        shaping += frames.first_plan(chosen, frame, made.actions)
+        env.close()
         acting = loaded.planner.with_options(**planning.settings)
         pictures, outcome = frames.episode_frames(acting, chosen, seed)
         write_atomically(gif := gif.with_suffix(".gif"), frames.gif(pictures, shaping))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,26 @@ from genplan.errors import DataError, UserError
 from genplan.types import Env, Episode, SubGoal, Task
 
 CONTROL_EVERY = 40  # records of Kitchen's raw logs, at 500 Hz, per step of the environment
-LOG_HEADER = struct.Struct(
-    "<7i"
-)  # positions, velocities, controls, bodies in hand, sensors, user data, length of a name
+# Positions, velocities, controls, bodies in hand, sensors, user data, length of a name.
+LOG_HEADER = struct.Struct("<7i")
 LOG_SIZES = (30, 29, 9, 1, 0, 0)
 
 
-def read_pusht(path: Path, task: Task) -> list[Episode]:
+@dataclass(frozen=True)
+class Recorded:
+    """Episodes that are made when they are asked for, one by one: that may take minutes, and can be watched."""
+
+    parts: Sequence[Any]
+    make: Callable[[Any], Episode]  # of a part
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return map(self.make, self.parts)
+
+
+def read_pusht(path: Path, task: Task) -> Recorded:
     """An npz file with `state`, `action`, `episode_ends`, or the published zarr folder. They end when it is pushed."""
     from genplan.envs.pusht import observed
 
@@ -35,16 +50,18 @@ def read_pusht(path: Path, task: Task) -> list[Episode]:
     if state.ndim != 2 or state.shape[1] < 5:
         raise DataError(f"{path}: 'state' has shape {state.shape}, expected (steps, 5): agent x, y, block x, y, angle")
     seen = observed(np.asarray(state, np.float64)[:, :5])
-    return [
-        episode_from_arrays(
-            task.spec, {"observation": seen[steps]}, action[steps], where=f"{path}, episode {number}",
-            subgoals=_subgoals({"push": len(seen[steps]) - 1}, task, len(seen[steps])),
-        )
-        for number, steps in enumerate(_episodes(columns, len(state), path))
-    ]  # fmt: skip
+    episodes = _episodes(columns, len(state), path)
+
+    def make(number: int) -> Episode:
+        steps, where = episodes[number], f"{path}, episode {number}"
+        length = len(seen[steps])
+        goals = _subgoals({"push": length - 1}, task, length)
+        return episode_from_arrays(task.spec, {"observation": seen[steps]}, action[steps], subgoals=goals, where=where)
+
+    return Recorded(range(len(episodes)), make)
 
 
-def read_kitchen(path: Path, task: Task) -> list[Episode]:
+def read_kitchen(path: Path, task: Task) -> Recorded:
     """An npz file with `qpos_qvel`, `action`, `completion_step`, `episode_ends`, or a folder of raw .mjl logs.
 
     Actions become joint targets. Raw logs are replayed, to know what the environment observes and what is completed.
@@ -53,7 +70,7 @@ def read_kitchen(path: Path, task: Task) -> list[Episode]:
         logs = sorted(path.rglob("*.mjl"))
         if not logs:
             raise DataError(f"{path} has no .mjl files, expected raw logs of demonstrations, or an npz file")
-        return [_replayed_log(log, task) for log in logs]
+        return Recorded(logs, partial(_replayed_log, task=task))
     from genplan.envs.kitchen import REACH
 
     columns = _npz_columns(path)
@@ -63,14 +80,15 @@ def read_kitchen(path: Path, task: Task) -> list[Episode]:
         raise DataError(f"{path}: 'qpos_qvel' has shape {recorded.shape}, expected (steps, 59)")
     positions = recorded[:, :30]
     targets = np.clip(positions[:, :9] + REACH * action, task.spec.actions.low, task.spec.actions.high)
-    found = []
-    for number, steps in enumerate(_episodes(columns, len(positions), path)):
-        done = dict(zip(names, steps_done[number].tolist(), strict=True))
-        observed = {"observation": positions[steps]}
-        goals = _subgoals(done, task, len(positions[steps]))
-        where = f"{path}, episode {number}"
-        found.append(episode_from_arrays(task.spec, observed, targets[steps], subgoals=goals, where=where))
-    return found
+    episodes = _episodes(columns, len(positions), path)
+
+    def make(number: int) -> Episode:
+        steps, where = episodes[number], f"{path}, episode {number}"
+        goals = _subgoals(dict(zip(names, steps_done[number].tolist(), strict=True)), task, steps.stop - steps.start)
+        seen = {"observation": positions[steps]}
+        return episode_from_arrays(task.spec, seen, targets[steps], subgoals=goals, where=where)
+
+    return Recorded(range(len(episodes)), make)
 
 
 def _subgoals(done: Mapping[str, int], task: Task, length: int) -> list[SubGoal]:
@@ -125,7 +143,7 @@ def read_log(path: Path) -> NDArray[np.float64]:
     return np.asarray(records[:, first : first + controls], np.float64)
 
 
-def read_lerobot(path: Path, task: Task) -> list[Episode]:
+def read_lerobot(path: Path, task: Task) -> Recorded:
     """A dataset folder of LeRobot, format v3: Parquet files of many episodes, with `meta/info.json`.
 
     A column `observation.NAME` is the field NAME; if the task observes one vector alone, `observation.state` is it.
@@ -158,14 +176,15 @@ def read_lerobot(path: Path, task: Task) -> list[Episode]:
             parts.setdefault(name, []).append(_stacked(table[name].to_pylist(), f"{file}: {name}"))
     columns = {name: np.concatenate(one) for name, one in parts.items()}
     index = columns["episode_index"].reshape(-1)
-    found = []
-    for number in np.unique(index):
+
+    def make(number: int) -> Episode:
         rows = index == number
         seen = {name: columns[column][rows] for name, column in named.items()}
         paid = None if rewards is None else columns[rewards][rows].reshape(-1)
         where = f"{path}, episode {number}"
-        found.append(episode_from_arrays(task.spec, seen, columns["action"][rows], paid, where=where))
-    return found
+        return episode_from_arrays(task.spec, seen, columns["action"][rows], paid, where=where)
+
+    return Recorded(np.unique(index).tolist(), make)
 
 
 def _lerobot_columns(task: Task) -> dict[str, str]:
@@ -182,7 +201,7 @@ def _stacked(rows: list[Any], what: str) -> NDArray[Any]:
         raise DataError(f"{what} has rows of different lengths, expected equally long ones") from error
 
 
-IMPORTERS: Mapping[str, tuple[str | None, Callable[[Path, Task], list[Episode]]]] = {
+IMPORTERS: Mapping[str, tuple[str | None, Callable[[Path, Task], Recorded]]] = {
     "pusht": ("PushT", read_pusht), "kitchen": ("Kitchen", read_kitchen), "lerobot": (None, read_lerobot),
 }  # fmt: skip
 """Format -> the task that it is of, if it is of one, and its reader."""
@@ -231,11 +250,10 @@ def _column(columns: Mapping[str, NDArray[Any]], name: str, path: Path) -> NDArr
     return columns[name]
 
 
-def _episodes(columns: Mapping[str, NDArray[Any]], length: int, path: Path) -> Iterator[slice]:
+def _episodes(columns: Mapping[str, NDArray[Any]], length: int, path: Path) -> list[slice]:
     """The steps of every episode."""
     ends = _column(columns, "episode_ends", path).reshape(-1).astype(np.int64)
     if not len(ends) or ends[-1] != length or (np.diff(ends, prepend=0) < 1).any():
         last = ends[-1] if len(ends) else "none"
         raise DataError(f"{path}: episodes end at {last}, expected rising numbers up to the {length} steps")
-    for first, last in zip(np.r_[0, ends[:-1]].tolist(), ends.tolist(), strict=True):
-        yield slice(first, last)
+    return [slice(first, last) for first, last in zip(np.r_[0, ends[:-1]].tolist(), ends.tolist(), strict=True)]

@@ -8,6 +8,7 @@ errors do not accumulate: demonstrations that are replayed complete as many task
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -19,8 +20,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from genplan.envs import KITCHEN_TASKS, ROBOTS
+from genplan.errors import UserError
 
-os.environ.setdefault("MUJOCO_GL", "egl")
+os.environ.setdefault("MUJOCO_GL", "egl")  # pictures without a window
+try:
+    importlib.import_module("mujoco")
+except Exception:  # the library that draws is missing: all but pictures can do without
+    os.environ["MUJOCO_GL"] = "disabled"
 logging.disable(logging.WARNING)  # of gymnasium-robotics, which talks about other environments when it is imported
 with contextlib.redirect_stderr(io.StringIO()):
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
@@ -38,7 +44,7 @@ class KitchenEnv(gymnasium.Env[NDArray[np.float32], Any]):
     info of a step: `completed`, a number with a bit for every task of KITCHEN_TASKS that was completed so far.
     """
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode: str | None = "rgb_array") -> None:
         assert set(KITCHEN_TASKS) == set(OBS_ELEMENT_GOALS)
         self.simulator: Any = Simulator(terminate_on_tasks_completed=False, render_mode=render_mode)
         self.render_mode, self.metadata = render_mode, self.simulator.metadata
@@ -67,6 +73,11 @@ class KitchenEnv(gymnasium.Env[NDArray[np.float32], Any]):
         return self._observed(raw), float(reward), False, self.num_steps >= ROBOTS["Kitchen"].max_steps, info
 
     def render(self) -> Any:
+        if os.environ["MUJOCO_GL"] == "disabled":
+            raise UserError("MuJoCo finds no library that draws without a window; install libegl1 (and leave MUJOCO_GL "
+                            "unset), or libosmesa6 (and set MUJOCO_GL=osmesa)")  # fmt: skip
+        quality = self.simulator.robot_env.model.vis.quality
+        quality.offsamples = quality.shadowsize = 0  # without a graphics card, a picture takes seconds otherwise
         return self.simulator.render()
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from genplan.spec import Geometry, Observation, PlanSpec
 from genplan.types import Env, OpenLoop, Planner, Task
 
 MAX_SIDE, FONT_SIZE, CAPTION_HEIGHT = 480, 12, 40  # pixels
+MAX_PICTURES = 100  # of an episode of continuous actions, whose steps are small
 PATH_COLOR, GOAL_COLOR, MUTED = (64, 190, 255), (255, 200, 40), (125, 125, 125)
 EXECUTED_COLOR = (255, 110, 190)  # pink
 STAR = [(0.32 * r * np.cos(k * np.pi / 5 - np.pi / 2), 0.32 * r * np.sin(k * np.pi / 5 - np.pi / 2))
@@ -46,8 +47,9 @@ def render_frame(task: Task, env: Env, observation: Observation) -> Image.Image:
     try:
         frame = env.render() if env.render_mode == "rgb_array" else None
     except Exception as error:  # a package for drawing is missing, most of the time
-        raise UserError(f"the environment of task {task.name} cannot be drawn: {type(error).__name__}: {error}; plans "
-                        "and evaluations do not need it: leave out --gif") from error  # fmt: skip
+        reason = f"{'' if isinstance(error, UserError) else f'{type(error).__name__}: '}{error}".partition("\n")[0]
+        raise UserError(f"the environment of task {task.name} cannot be drawn: {reason}; plans and evaluations do not "
+                        "need it: leave out --gif") from error  # fmt: skip
     if not isinstance(frame, np.ndarray):
         raise UserError(
             f"task {task.name} has no MiniGrid grid to draw, and the render_mode of its environment is "
@@ -102,6 +104,27 @@ def draw_path(
             points = [((x + 0.5 + a) * tile, (y + 0.5 + b) * tile) for a, b in STAR]
             draw.polygon(points, outline=GOAL_COLOR, fill=None, width=round(2 * thick))
     return frame
+
+
+def draw_actions(frame: Image.Image, task: Task, actions: NDArray[Any]) -> Image.Image:
+    """Planned actions [H, *A] as a line that fades into the future, where the task knows their place on the picture."""
+    if task.action_points is None:
+        return frame
+    frame = frame.copy()
+    draw = ImageDraw.Draw(frame, "RGBA")
+    places = [(x * frame.width, y * frame.height) for x, y in task.action_points(actions).tolist()]
+    for number, (x, y) in reversed(list(enumerate(places))):  # what comes first is on top
+        color = (*EXECUTED_COLOR, round(255 * (1 - 0.8 * number / len(places))))
+        draw.line([places[max(number - 1, 0)], (x, y)], color, 3)
+        draw.ellipse([x - 4, y - 4, x + 4, y + 4], color)
+    return frame
+
+
+def first_plan(task: Task, frame: Image.Image, actions: NDArray[Any]) -> list[Image.Image]:
+    """A picture of a plan by itself, where it can be drawn; else none."""
+    labels = action_labels(task.spec, actions)
+    drawn = add_caption(draw_actions(frame, task, actions), labels, [True] * len(labels), "the first plan")
+    return [] if task.action_points is None else [drawn]
 
 
 def add_caption(frame: Image.Image, labels: Sequence[str], highlighted: Sequence[bool], caption: str) -> Image.Image:
@@ -178,29 +201,35 @@ def episode_frames(
     mission = spec.mission(batch.current[0]) or task.name
     frames: list[Image.Image] = []
     labels, states, goals, (came, arrival) = [], [], [], came_and_arrival((), None)  # of the current plan
-    total, success, done = 0.0, False, False
-    on_grid = _minigrid_geometry(spec) is not None
-    for step in islice(rollout(planner, batch, action_steps=action_steps, execute=on_grid), limit):
+    total, success, done, number, actions = 0.0, False, False, 0, np.empty(0)
+    on_grid, every = _minigrid_geometry(spec) is not None, 1 if spec.actions.n else -(-task.max_steps // MAX_PICTURES)
+    for number, step in enumerate(
+        islice(rollout(planner, batch, action_steps=action_steps, execute=on_grid), limit), 1
+    ):
         if (plan := step.plan) is not None:
-            labels = action_labels(spec, plan.actions[0].cpu().numpy())
+            actions = plan.actions[0].cpu().numpy()
+            labels = action_labels(spec, actions)
             states = [] if plan.states is None else plan.states[0].tolist()
             goals = [] if plan.goals is None else plan.goals[0, 0].flatten().tolist()
             came, arrival = came_and_arrival(states, step.executed[0] if step.executed else None)
-        index = step.plan_step[0]
-        text = f"step {len(frames)}   {mission}{_remark(states[index:], came[index:])}"
-        left = None if arrival is None else arrival - index
-        picture = draw_path(frame, spec, states[index:], goals, (), came[index:], left)
-        frames.append(add_caption(picture, labels, [k == index for k in range(len(labels))], text))
-        frame = render_frame(task, env, batch.current[0])
+        if (number - 1) % every == 0:
+            index = step.plan_step[0]
+            text = f"step {number - 1}   {mission}{_remark(states[index:], came[index:])}"
+            left = None if arrival is None else arrival - index
+            picture = draw_path(frame, spec, states[index:], goals, (), came[index:], left)
+            picture = draw_actions(picture, task, actions[index:])
+            frames.append(add_caption(picture, labels, [k == index for k in range(len(labels))], text))
         total += step.result.rewards[0]
         success, done = success or step.result.success[0], step.result.done[0]
+        if number % every == 0 or done or number == limit:
+            frame = render_frame(task, env, batch.current[0])
     batch.close()
     if task.success is None:
-        outcome = f"return {total:.1f} in {len(frames)} steps"
+        outcome = f"return {total:.1f} in {number} steps"
     elif success:
-        outcome = f"solved in {len(frames)} steps"
+        outcome = f"solved in {number} steps"
     else:
-        outcome = "not solved" if done else f"its first {len(frames)} steps"
+        outcome = "not solved" if done else f"its first {number} steps"
     frames.append(add_caption(frame, [], [], f"{outcome}: {mission}"))
     return frames, outcome
 

@@ -14,10 +14,10 @@ from genplan.types import Metric, Rollout, Task
 
 OBSERVED = "observation"
 AGENT = 18  # in PushT's observation the agent follows nine points of the block
+SIDE = 512  # of PushT's board
 SOLVED = 0.95  # of PushT's place covered
 PUSHT_GOALS = ("push", "rest")
 PUSH, REST = range(len(PUSHT_GOALS))
-BOARD = 512
 LAST_STEPS = 50  # in which a planner should come to rest
 MOST_COUNTED = 4  # demonstrations complete four tasks, and the published number of tasks is capped there
 JOINTS = 9
@@ -51,7 +51,7 @@ def _solved(reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
 
 
 def pusht_task() -> Task:
-    actions = Actions(low=(0, 0), high=(BOARD, BOARD), origin=(OBSERVED, AGENT), names=("x", "y"))
+    actions = Actions(low=(0, 0), high=(SIDE, SIDE), origin=(OBSERVED, AGENT), names=("x", "y"))
     return Task(
         name="PushT",
         make=partial(make_robot, "PushT"),
@@ -63,11 +63,12 @@ def pusht_task() -> Task:
         success=_solved,
         infos=("coverage", "iou", "speed"),
         metrics=PUSHT_METRICS,
+        action_points=lambda actions: actions / SIDE,
         dataset="genplan/PushT/human-v0",
         transforms=(
             {"name": "settle", "env": "PushT", "steps": 8},
             {"name": "hold_last", "steps": 16, "goal": REST},
-            {"name": "mirror", "field": OBSERVED, "body": PUSHT_POINTS, "size": BOARD},
+            {"name": "mirror", "field": OBSERVED, "body": PUSHT_POINTS, "size": SIDE},
         ),
         budget_minutes=20.0,
     )
