@@ -82,8 +82,9 @@ TASK_SETTINGS: Mapping[str, tuple[Settings, Settings]] = {
     "BlockUnlock": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 18000, "goal_proximity_exponent": 0.0}),
     "KeyCorridorS3R3": ({**GRID, "subgoal_types": WAYPOINTS}, {"steps": 19500, "goal_proximity_exponent": 0.0}),
     "LocS10N1": (GRID, {"steps": 7500}),
-    "PushT": ({**ROBOT, "levels": 2, "codes": 16}, {**ROBOT_TRAINING, "steps": 4000}),
-    "Kitchen": ({**ROBOT, "levels": 3, "codes": 32}, {**ROBOT_TRAINING, "steps": 4000}),
+    # Whether to rest is no matter of chance, as the choice of the next task is.
+    "PushT": ({**ROBOT, "levels": 2, "codes": 16, "goal_temperature": 0.0}, {**ROBOT_TRAINING, "steps": 6000}),
+    "Kitchen": ({**ROBOT, "levels": 3, "codes": 32}, {**ROBOT_TRAINING, "steps": 6000}),
     "all": ({**LARGE, "subgoal_types": WAYPOINTS}, {"steps": 35000, "windows_per_scene": 16}),
 }
 # LEAP repeats its last action in tasks unlike the demonstrated ones, unless it does not observe it: trained on

@@ -8,6 +8,7 @@ from typing import Any
 
 from genplan import migrations, tasks
 from genplan.bench.cell import DEMONSTRATIONS, UNTRAINED, Cell
+from genplan.envs import ROBOTS
 from genplan.errors import UserError
 from genplan.planners.reference import demonstrated_actions
 from genplan.tasks.paper import RANDOM_POLICIES, ROWS
@@ -31,11 +32,10 @@ def _robot_cells() -> list[Cell]:
     """PushT and Kitchen: methods with the labels of goals and without, where there are any."""
     with_goals = ("GenPlan-M", "GenPlan-M-G", "VQ-BeT", "DP-C", "DP-T", "Regression", "MIP")
     without = ("GenPlan-M-noGC", *(f"{name}-noGC" for name in with_goals[2:]))
-    methods = {"PushT": [name for name in with_goals if name != "GenPlan-M-G"], "Kitchen": [*with_goals, *without]}
     return [
-        *(Cell(control, row, episodes=ROBOT_EPISODES) for row in methods for control in ("random:uniform", "replay")),
-        *(Cell(method, row, seed, episodes=ROBOT_EPISODES) for seed in TRAIN_SEEDS for row, names in methods.items()
-          for method in names),
+        *(Cell(control, row, episodes=ROBOT_EPISODES) for row in ROBOTS for control in ("random:uniform", "replay")),
+        *(Cell(method, row, seed, episodes=ROBOT_EPISODES) for names in (with_goals, without) for seed in TRAIN_SEEDS
+          for row in ROBOTS for method in names),
     ]  # fmt: skip
 
 

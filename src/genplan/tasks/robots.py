@@ -70,7 +70,7 @@ def pusht_task() -> Task:
             {"name": "hold_last", "steps": 16, "goal": REST},
             {"name": "mirror", "field": OBSERVED, "body": PUSHT_POINTS, "size": SIDE},
         ),
-        budget_minutes=20.0,
+        budget_minutes=10.0,
     )
 
 
@@ -123,7 +123,7 @@ def kitchen_task() -> Task:
         metrics=KITCHEN_METRICS,
         dataset="genplan/Kitchen/human-v0",
         transforms=({"name": "hold_last", "steps": 8}, SENSOR_NOISE),
-        budget_minutes=40.0,
+        budget_minutes=10.0,
     )
 
 
