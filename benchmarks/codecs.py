@@ -30,7 +30,8 @@ from genplan.data import store
 from genplan.data.windows import split_episodes
 from genplan.evaluate import evaluate
 from genplan.flow import Rng
-from genplan.models.codecs import ActionCodec, CodecConfig, demonstrated_actions, make_codec
+from genplan.models.codecs import ActionCodec, demonstrated_actions, make_codec
+from genplan.models.settings import CodecConfig
 from genplan.planners.base import LearnedPlanner
 from genplan.training import Trainer
 from genplan.types import VALIDATION_SEEDS, Episode, Task

@@ -122,7 +122,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve_jobs, args=(theirs, os.getpid()), daemon=True)
-        self.process.start()
+        with _ctrl_c_waits():
+            self.process.start()
         theirs.close()
         self.has_started = False
 
@@ -152,6 +153,19 @@ class _Worker:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C comes afterwards; and a process that is started meanwhile is deaf to it from its first moment on."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(job: Job, report: Report) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from genplan.data.transforms import (
 )
 from genplan.data.transforms.colors import BoundColorPermutation
 from genplan.data.transforms.grids import permute_cells
-from genplan.data.transforms.hold import HoldLast, Settle
-from genplan.data.transforms.mirror import Mirror
+from genplan.data.transforms.hold import Finish, HoldLast
+from genplan.data.transforms.reflection import Reflection
 from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.symmetry import BoundSymmetry
 from genplan.data.windows import Drawn, Windows
@@ -281,10 +281,10 @@ RECIPE = (
         "types": [4, 5, 6, 7],
     },
     {"name": "either_order", "conjunction": "and"},
-    {"name": "settle", "env": "PushT", "steps": 8},
+    {"name": "finish", "env": "PushT", "steps": 8, "info": "coverage", "least": 0.9},
     {"name": "hold_last", "steps": 8, "goal": None},
     {"name": "sensor_noise", "field": "joints", "std": 0.01, "first": 0, "number": 7},
-    {"name": "mirror", "field": "points", "body": [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], "size": 512},
+    {"name": "reflection", "field": "points", "body": [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], "size": 512},
 )
 
 
@@ -401,49 +401,54 @@ def pusht_episode(length=20, seed=3, push=True):
     return task.spec, episode, np.stack(seen)
 
 
-def test_a_recording_that_is_cut_off_settles_in_the_simulator():
+def test_a_recording_that_is_cut_off_is_finished_in_the_simulator():
     spec, episode, seen = pusht_episode()
-    (settled,) = Settle("PushT", 5).episodes(spec, [episode], np.random.default_rng(0))
+    (finished,) = Finish("PushT", 5).episodes(spec, [episode], np.random.default_rng(0))
     assert episode.last_repeated
-    assert not settled.last_repeated
-    assert len(settled) == 25
-    assert settled.subgoals == (SubGoal(24, 0, "target"),)
-    assert (settled.actions[20:] == episode.actions[-1]).all()
-    observed = settled.observations["observation"]
+    assert not finished.last_repeated
+    assert len(finished) == 25
+    assert finished.subgoals == (SubGoal(24, 0, "target"),)
+    assert (finished.actions[20:] == episode.actions[-1]).all()
+    observed = finished.observations["observation"]
     assert (observed[:20] == seen[:20]).all()
     assert np.abs(observed[20] - seen[20]).max() < 10  # the agent's speed was not recorded
     distance = np.linalg.norm(observed[19:, 18:] - episode.actions[-1], axis=1)
     assert distance[-1] < distance[0]
+    (kept,) = Finish("PushT", 5, "coverage", 0.99).episodes(spec, [episode], np.random.default_rng(0))
+    assert replace(kept, success=True) == episode  # it ends badly,
+    assert HoldLast(3, 1).episodes(spec, [kept], np.random.default_rng(0)) == [kept]  # and is no example of rest
+    with pytest.raises(UserError, match="least nan, expected a number"):
+        Finish("PushT", 5, "coverage", float("nan"))
     with pytest.raises(UserError, match="expected one of PushT, Kitchen"):
-        Settle("Chess", 5)
+        Finish("Chess", 5)
     with pytest.raises(UserError, match="needs continuous actions"):
-        Settle("PushT", 5).episodes(PlanSpec(ARM.fields, Actions(2)), [], np.random.default_rng(0))
+        Finish("PushT", 5).episodes(PlanSpec(ARM.fields, Actions(2)), [], np.random.default_rng(0))
 
 
-def test_the_mirrored_episode_is_what_the_simulator_would_show():
+def test_the_reflected_episode_is_what_the_simulator_would_show():
     """Up to where block and agent touch, exactly; then contacts are solved in another order."""
     spec, episode, seen = pusht_episode(length=9, seed=5)
-    mirror = transform_from_json(next(one for one in tasks.get("PushT").transforms if one["name"] == "mirror"))
-    (mirrored,) = mirror.episodes(spec, [episode], np.random.default_rng(0))
+    reflection = transform_from_json(next(one for one in tasks.get("PushT").transforms if one["name"] == "reflection"))
+    (reflected,) = reflection.episodes(spec, [episode], np.random.default_rng(0))
     env = tasks.get("PushT").make_env()
-    found, _ = env.reset(seed=0, options={"start": {"observation": mirrored.observations["observation"][0]}})
-    for number, action in enumerate(mirrored.actions[:-1]):
+    found, _ = env.reset(seed=0, options={"start": {"observation": reflected.observations["observation"][0]}})
+    for number, action in enumerate(reflected.actions[:-1]):
         touched = np.abs(seen[number, :18] - seen[0, :18]).max() > 0
-        assert np.abs(found - mirrored.observations["observation"][number]).max() < (5 if touched else 0.01)
+        assert np.abs(found - reflected.observations["observation"][number]).max() < (5 if touched else 0.01)
         found = env.step(action)[0]
     assert touched
-    (back,) = mirror.episodes(spec, [mirrored], np.random.default_rng(0))
+    (back,) = reflection.episodes(spec, [reflected], np.random.default_rng(0))
     assert np.abs(back.observations["observation"] - episode.observations["observation"]).max() < 1e-3
     assert np.allclose(back.actions, episode.actions)
 
 
 def test_mirrors_of_something_else_are_refused():
     with pytest.raises(UserError, match="not all on one line"):
-        Mirror("observation", ((0, 0), (1, 1), (2, 2)), 512)
+        Reflection("observation", ((0, 0), (1, 1), (2, 2)), 512)
     with pytest.raises(UserError, match="expected a number"):
-        Mirror("observation", ((0, 0), (1, 1), (2, 0)), float("nan"))
+        Reflection("observation", ((0, 0), (1, 1), (2, 0)), float("nan"))
     with pytest.raises(UserError, match="needs a vector field 'joints'"):
-        Mirror("joints", ((0, 0), (1, 1), (2, 0)), 1).episodes(ARM, [], np.random.default_rng(0))
+        Reflection("joints", ((0, 0), (1, 1), (2, 0)), 1).episodes(ARM, [], np.random.default_rng(0))
 
 
 def test_what_is_observed_is_noisy_and_what_is_done_is_not():

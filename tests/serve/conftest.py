@@ -107,5 +107,6 @@ def pusht(served, tmp_path_factory):
         store.write("pusht/random-v0", task, episodes, {})
         for method in ("GenPlan-M", "VQ-BeT", "Regression"):
             config = override(default_config("PushT", method)[0], hidden_size=32, num_layers=1, strict=False, codes=4)
-            runs.create_run(served / "pusht" / method, "PushT", method, config, training, "pusht/random-v0").fit()
+            folder = served / "pusht" / method
+            runs.create_run(folder, "PushT", method, config, training, "pusht/random-v0", transforms=[]).fit()
     return "pusht/GenPlan-M"

@@ -66,9 +66,9 @@ def pusht_task() -> Task:
         action_points=lambda actions: actions / SIDE,
         dataset="genplan/PushT/human-v0",
         transforms=(
-            {"name": "settle", "env": "PushT", "steps": 8},
-            {"name": "hold_last", "steps": 16, "goal": REST},
-            {"name": "mirror", "field": OBSERVED, "body": PUSHT_POINTS, "size": SIDE},
+            {"name": "finish", "env": "PushT", "steps": 8, "info": "coverage", "least": 0.9},
+            {"name": "hold_last", "steps": 24, "goal": REST},
+            {"name": "reflection", "field": OBSERVED, "body": PUSHT_POINTS, "size": SIDE},
         ),
         budget_minutes=10.0,
     )

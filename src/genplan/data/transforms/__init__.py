@@ -16,10 +16,10 @@ import numpy as np
 
 from genplan.data.transforms.colors import ColorPermutation
 from genplan.data.transforms.either_order import EitherOrder
-from genplan.data.transforms.hold import HoldLast, Settle
+from genplan.data.transforms.hold import Finish, HoldLast
 from genplan.data.transforms.loops import EraseLoops
-from genplan.data.transforms.mirror import Mirror
 from genplan.data.transforms.randomize import MapRandomization
+from genplan.data.transforms.reflection import Reflection
 from genplan.data.transforms.sensor_noise import SensorNoise
 from genplan.data.transforms.stitch import Stitch
 from genplan.data.transforms.symmetry import Symmetry
@@ -38,10 +38,10 @@ TRANSFORMS: dict[str, type[Any]] = {
         Symmetry,
         ColorPermutation,
         EitherOrder,
-        Settle,
+        Finish,
         HoldLast,
         SensorNoise,
-        Mirror,
+        Reflection,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Settle and HoldLast: recordings end when their task is nearly done; what comes then is to finish, and to stay."""
+"""Finish and HoldLast: recordings end when their task is nearly done; what comes then is to finish, and to stay."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ POSITION_ERROR = 0.01  # of a simulator that begins with what was observed
 
 
 @dataclass(frozen=True)
-class Settle:
+class Finish:
     """Goes on for some steps in the simulator, where the last action is repeated: what happens then is observed.
 
     For actions that are targets. Recordings that are cut off in the middle of a movement do not show where it leads;
     the last action says where it was to lead. A sub-goal that was reached by the last action is reached by the last of
     these.
 
-    env  a robot of genplan's whose episodes can begin with what was observed
+    env    a robot of genplan's whose episodes can begin with what was observed
+    least  what `info` must come to at the end. Episodes that end with less stay as they are, and count as not
+           successful: they are no example of where to stay.
     """
 
-    name: ClassVar[str] = "settle"
+    name: ClassVar[str] = "finish"
     replaces: ClassVar[bool] = True  # the episodes that go on take the place of the others
     env: str
     steps: int
+    info: str | None = None
+    least: float = 0.0
 
     def __post_init__(self) -> None:
         _check_steps(self.name, self.steps)
@@ -39,16 +43,18 @@ class Settle:
             raise UserError(
                 f"the transform '{self.name}' has env {self.env!r:.80}, expected one of {', '.join(ROBOTS)}"
             )
+        if isinstance(self.least, bool) or not isinstance(self.least, int | float) or not np.isfinite(self.least):
+            raise UserError(f"the transform '{self.name}' has least {self.least!r:.80}, expected a number")
 
     def episodes(self, spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
         _check_actions(self.name, spec)
         env = make_robot(self.env)
         try:
-            return [self._settled(env, episode) for episode in episodes]
+            return [self._finished(env, episode) for episode in episodes]
         finally:
             env.close()
 
-    def _settled(self, env: Any, episode: Episode) -> Episode:
+    def _finished(self, env: Any, episode: Episode) -> Episode:
         length, (field,) = len(episode), episode.observations
         known = length + (not episode.last_repeated)
         before, target = episode.observations[field][known - 1], episode.actions[-1]
@@ -59,12 +65,14 @@ class Settle:
                 f"a recipe without the transform '{self.name}'"
             )
         # The last observation, where it was not recorded, is known then.
-        seen = [env.step(target)[0] for _ in range(length + 1 + self.steps - known)]
+        steps = [env.step(target) for _ in range(length + 1 + self.steps - known)]
+        if self.info is not None and steps[-1][-1].get(self.info, -np.inf) < self.least:
+            return replace(episode, success=False)
         last = length - 1 + self.steps
         goals = [goal._replace(step=last) if goal.step == length - 1 else goal for goal in episode.subgoals]
-        rest = {field: np.stack(seen).astype(before.dtype)}
-        settled = extended(episode, known, rest, np.repeat(target[None], self.steps, 0), goals)
-        return replace(settled, last_repeated=False)
+        rest = {field: np.stack([one[0] for one in steps]).astype(before.dtype)}
+        finished = extended(episode, known, rest, np.repeat(target[None], self.steps, 0), goals)
+        return replace(finished, last_repeated=False)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,8 @@ class HoldLast:
     """Goes on for some steps in which what was observed last stays.
 
     For actions that are targets. Where they are relative to what is observed, the target is what is observed: to repeat
-    the last one would teach to go on by as much for ever. Where they are not, the last one is repeated.
+    the last one would teach to go on by as much for ever. Where they are not, the last one is repeated. Only episodes
+    that succeeded are held.
 
     goal  the token of the sub-goal that is reached by it; None: there is none
     """
@@ -94,7 +103,7 @@ class HoldLast:
         if self.goal is not None and (spec.goals is None or self.goal >= spec.goals.size):
             size = 0 if spec.goals is None else spec.goals.size
             raise UserError(f"the transform '{self.name}' has goal {self.goal}, and the task has {size} of them")
-        return [self._held(spec, episode) for episode in episodes]
+        return [self._held(spec, episode) if episode.success else episode for episode in episodes]
 
     def _held(self, spec: PlanSpec, episode: Episode) -> Episode:
         target = episode.actions[-1]

@@ -1,4 +1,4 @@
-"""Mirror: what is seen of a plane and done there, mirrored across a diagonal."""
+"""Reflection: what is seen of a plane and done there, reflected across a diagonal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from genplan.types import Episode
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """Adds every episode once more, mirrored across the line x + y = `size`: (x, y) becomes (size − y, size − x).
+class Reflection:
+    """Adds every episode once more, reflected across the line x + y = `size`: (x, y) becomes (size − y, size − x).
 
     For tasks that are their own mirror image. A vector field holds points of a body, then further points; actions are
     points as well.
 
     body  where its points are in its own frame. It is symmetric about the axis x = 0, its points need not be: those of
-          the mirrored body follow from them.
+          the reflected body follow from them.
     """
 
-    name: ClassVar[str] = "mirror"
+    name: ClassVar[str] = "reflection"
     field: str
     body: tuple[tuple[float, float], ...]
     size: float
@@ -47,10 +47,10 @@ class Mirror:
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """[N, N]: each point of the mirrored body as a sum of the points; rows add up to 1."""
+        """[N, N]: each point of the reflected body as a sum of the points; rows add up to 1."""
         points = np.c_[np.array(self.body), np.ones(len(self.body))].T
-        mirrored = points * [[-1], [1], [1]]
-        weights: NDArray[np.float64] = (np.linalg.pinv(points) @ mirrored).T
+        reflected = points * [[-1], [1], [1]]
+        weights: NDArray[np.float64] = (np.linalg.pinv(points) @ reflected).T
         return weights
 
     def episodes(self, spec: PlanSpec, episodes: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
@@ -61,9 +61,9 @@ class Mirror:
                 f"the transform '{self.name}' needs a vector field '{self.field}' of at least {2 * len(self.body)} "
                 "numbers, points (x, y), and actions of two; train without it"
             )
-        return [self._mirrored(episode) for episode in episodes]
+        return [self._reflected(episode) for episode in episodes]
 
-    def _mirrored(self, episode: Episode) -> Episode:
+    def _reflected(self, episode: Episode) -> Episode:
         seen = episode.observations[self.field]
         points = seen.reshape(len(seen), -1, 2).astype(np.float64)
         points[:, : len(self.body)] = self.weights @ points[:, : len(self.body)]
